@@ -64,11 +64,11 @@ class KbuildError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, loc: Loc | None = None, hint: str = "") -> None:
+    def __init__(self, message: str, loc: Loc | None = None, help: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.loc = loc
-        self.hint = hint
+        self.help = help
 
     def errors(self) -> Sequence[KbuildError]:
         """The single mistakes that this error stands for."""
@@ -147,8 +147,8 @@ def _render_single(error: KbuildError) -> str:
             lines.extend(_excerpt(call))
         lines.append(f"{place}: error: {error.message}")
         lines.extend(_excerpt(place))
-    if error.hint:
-        lines.append(f"help: {error.hint}")
+    if error.help:
+        lines.append(f"help: {error.help}")
     return "\n".join(lines)
 
 

@@ -195,7 +195,7 @@ def same_meaning(before: Module, after: Module, options: dict[str, str]) -> None
     interp.run(before, first, grid)
     interp.run(after, second, grid)
     for argument, one, other in zip(before.kernel.arguments, first, second):
-        np.testing.assert_array_equal(one, other, f"argument {argument.hint} differs after the passes")
+        np.testing.assert_array_equal(one, other, f"argument {argument.name} differs after the passes")
 
 
 def example_arguments(module: Module, options: dict[str, str]) -> list[Any]:
@@ -203,7 +203,7 @@ def example_arguments(module: Module, options: dict[str, str]) -> list[Any]:
     generator = np.random.default_rng(0)
     arguments: list[Any] = []
     for argument, hints in zip(module.kernel.arguments, module.kernel.argument_hints):
-        given = options.get(argument.hint)
+        given = options.get(argument.name)
         if is_pointer(argument.type):
             numbers = generator.integers(0, 8, shape_of(argument.type) or int(given or 4096))
             arguments.append(interp.encode(numbers, pointee_of(argument.type)))

@@ -24,7 +24,7 @@ def stand_in_library(
     """
     build = project / BUILD
     if not any(build.rglob("*.cubin")):
-        raise UsageError(f"nothing is built in {build}", hint="run kbuild build first")
+        raise UsageError(f"nothing is built in {build}", help="run kbuild build first")
     cache = cache_directory(environment)
     cc = toolchain.find_cc(environment)
     base = folder or (cache or build.absolute() / ".kbuild") / "stand-in"

@@ -45,7 +45,7 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
             if not _is_program(path):
                 raise ToolError(
                     f"{variable} is {path}, which is no program",
-                    hint="unset it to use that of NVIDIA's wheels",
+                    help="unset it to use that of NVIDIA's wheels",
                 )
             _require_fit(variable, path, series, min_driver)
             return Tool("ptxas", os.path.abspath(path), variable)
@@ -94,13 +94,13 @@ def _require_fit(variable: str, path: str, series: str, min_driver: int) -> None
     advice = f"unset {variable}, or change the manifest"
     if series and not ptxas_wheels.is_of(ptxas_wheels.parsed(version), series):
         raise ToolError(
-            f"package.ptxas asks for ptxas {series}, and {variable} is {path}, {version}", hint=advice
+            f"package.ptxas asks for ptxas {series}, and {variable} is {path}, {version}", help=advice
         )
     needed = ptxas_wheels.driver_of(version)
     if min_driver and needed > min_driver:
         raise ToolError(
             f"package.min_driver is {min_driver}, and {variable} is {path}, {version}; what that makes needs a driver {needed}",
-            hint=advice,
+            help=advice,
         )
 
 
@@ -115,7 +115,7 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
                 return Tool("ninja", str(directory / "ninja"), "ninja package")
     if path := shutil.which("ninja", path=environment.get("PATH")):
         return Tool("ninja", path, "PATH")
-    raise ToolError("ninja is not to be found", hint="pip install ninja")
+    raise ToolError("ninja is not to be found", help="pip install ninja")
 
 
 def find_cc(environment: Mapping[str, str]) -> Tool:
@@ -129,7 +129,7 @@ def find_cc(environment: Mapping[str, str]) -> Tool:
             return Tool("cc", path, "PATH")
     raise ToolError(
         "no C compiler is to be found; the package's launcher needs one",
-        hint="install gcc or clang, or set CC",
+        help="install gcc or clang, or set CC",
     )
 
 
@@ -168,7 +168,7 @@ def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
         )
     except FileNotFoundError:
         raise ToolError(
-            f"{command[0]} is not to be found", hint="install it, or set the variable that names it"
+            f"{command[0]} is not to be found", help="install it, or set the variable that names it"
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{command[0]} did not run: {error}") from None

@@ -100,7 +100,7 @@ def described(error: KbuildError) -> str:
     for single in error.errors():
         if isinstance(single, ManifestError):
             place = f"{single.loc}: " if single.loc else ""
-            lines.append(place + single.message + (f"; {single.hint}" if single.hint else ""))
+            lines.append(place + single.message + (f"; {single.help}" if single.help else ""))
         else:
             lines.append(render(single))
     return "\n".join(lines)

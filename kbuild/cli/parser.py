@@ -47,7 +47,7 @@ class _ArgumentParser(argparse.ArgumentParser):
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         close = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
         raise UsageError(
-            message, hint=f'did you mean "{close}"?' if close else f"{self.prog} --help lists what there is"
+            message, help=f'did you mean "{close}"?' if close else f"{self.prog} --help lists what there is"
         )
 
 
@@ -61,8 +61,8 @@ def run(words: list[str], environment: Mapping[str, str]) -> int:
             if flag.startswith("-")
             else ""
         )
-        hint = f'did you mean "{close}"?' if close else f"kbuild {options.verb} --help lists what there is"
-        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", hint=hint)
+        help = f'did you mean "{close}"?' if close else f"kbuild {options.verb} --help lists what there is"
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}", help=help)
     options.environment = environment
     if not Path(options.directory).is_dir():
         raise UsageError(f"-C {options.directory}: no such directory")

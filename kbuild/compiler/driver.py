@@ -135,7 +135,7 @@ def compile(
     arguments here, `ToolError` when ptxas is missing or fails.
     """
     if stop not in STAGES:
-        raise UsageError(f"unknown stage {stop!r}", hint=f"stages: {', '.join(STAGES)}")
+        raise UsageError(f"unknown stage {stop!r}", help=f"stages: {', '.join(STAGES)}")
     options = (options or DEFAULTS).changed(named)
     chosen = target_for(target, options.ptxas or (find_ptxas() if stop == "cubin" else None))
     if options.portable:
@@ -212,13 +212,13 @@ def require_features(options: CompileOptions, target: Target) -> None:
         ):
             raise UsageError(
                 f"{option.name} is {value}, but {target.arch} has no {option.feature}",
-                hint=f"it takes {' or '.join(arch for arch in ARCHS if find_target(arch).has(option.feature))}",
+                help=f"it takes {' or '.join(arch for arch in ARCHS if find_target(arch).has(option.feature))}",
             )
 
 
 def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
     """Name and type of each parameter of a kernel."""
-    names = [argument.hint for argument in kernel.arguments]
+    names = [argument.name for argument in kernel.arguments]
     types = [str(argument.type) for argument in kernel.arguments]
     for argument in kernel.arguments:
         if isinstance(argument.type, DescriptorType):
@@ -240,8 +240,8 @@ def _serialized(dots: Sequence[Loc | None], notes: Sequence[Note]) -> list[Compi
     """An error for each note of ptxas, at the dot that it is about; at the first dot where it names none."""
     # Given PTX has its file alone for a place, whichever dot is meant.
     found = dict.fromkeys((dots[(note.dot or 0) if len(dots) > 1 else 0], str(note)) for note in notes)
-    hint = "smaller tiles, or more warps, take fewer registers of a thread; without strict this is a warning"
-    return [CompileError(f"this dot runs slower than it could: {text}", loc, hint) for loc, text in found]
+    help = "smaller tiles, or more warps, take fewer registers of a thread; without strict this is a warning"
+    return [CompileError(f"this dot runs slower than it could: {text}", loc, help) for loc, text in found]
 
 
 def _later_stage(source: Any) -> tuple[str | None, str]:
@@ -250,8 +250,8 @@ def _later_stage(source: Any) -> tuple[str | None, str]:
     if suffix not in STAGES:
         return None, ""
     if suffix == "cubin":
-        hint = "start from a .py:function, or a .ttir, .ttgir, .llir or .ptx"
-        raise UsageError(f"cannot start from {source}", hint=hint)
+        help = "start from a .py:function, or a .ttir, .ttgir, .llir or .ptx"
+        raise UsageError(f"cannot start from {source}", help=help)
     try:
         return suffix, Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -80,7 +80,7 @@ class LanguageFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(
             f"tl.{self.__name__} means something inside kernels alone",
-            hint="call it in a function decorated with @kbuild.jit",
+            help="call it in a function decorated with @kbuild.jit",
         )
 
     def __repr__(self) -> str:

@@ -31,14 +31,14 @@ class JITFunction:
     def __getitem__(self, grid: Any) -> Any:
         raise UsageError(
             f"{self.fn.__name__}[grid](...) would compile while running, which kbuild does not do",
-            hint="build the kernel into a package with `kbuild build`, or run it in numpy with "
+            help="build the kernel into a package with `kbuild build`, or run it in numpy with "
             f"{self.fn.__name__}.interpret[grid](...)",
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(
             f"{self.fn.__name__} is a kernel or a function of one, and cannot be called from Python",
-            hint=f"run it in numpy with {self.fn.__name__}.interpret[grid](...)",
+            help=f"run it in numpy with {self.fn.__name__}.interpret[grid](...)",
         )
 
 

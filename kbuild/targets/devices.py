@@ -51,6 +51,6 @@ def _split(arch: str) -> tuple[int, str]:
     found = _ARCH.fullmatch(arch)
     if found is None:
         raise UsageError(
-            f"unknown architecture {arch!r}", hint="architectures are named like sm_90 and sm_90a"
+            f"unknown architecture {arch!r}", help="architectures are named like sm_90 and sm_90a"
         )
     return int(found[1]), found[2]

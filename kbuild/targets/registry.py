@@ -30,7 +30,7 @@ ARCHS = tuple(TARGETS)
 def find_target(arch: str) -> Target:
     """The target of an architecture name.  Raises `UsageError` for one that kbuild does not know."""
     if arch not in TARGETS:
-        raise UsageError(f"unknown architecture {arch!r}", hint=f"known: {', '.join(ARCHS)}")
+        raise UsageError(f"unknown architecture {arch!r}", help=f"known: {', '.join(ARCHS)}")
     return TARGETS[arch]
 
 

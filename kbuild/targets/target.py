@@ -134,4 +134,4 @@ class Target:
             if atom.name == name:
                 return atom
         known = ", ".join(atom.name for atom in atoms) or "none"
-        raise CompileError(f"{self.arch} has no instruction {name!r}", hint=f"of this kind it has {known}")
+        raise CompileError(f"{self.arch} has no instruction {name!r}", help=f"of this kind it has {known}")

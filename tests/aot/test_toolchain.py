@@ -52,7 +52,7 @@ def test_a_variable_that_names_another_one_is_an_error(site: Path, variable: str
         ToolError, match=rf"asks for ptxas 12\.9, and {variable} is .*/cu13/bin/ptxas, 13\.5\.37"
     ) as caught:
         toolchain.find_ptxas(environment, "12.9")
-    assert caught.value.hint == f"unset {variable}, or change the manifest"
+    assert caught.value.help == f"unset {variable}, or change the manifest"
     with pytest.raises(
         ToolError,
         match=rf"min_driver is 525, and {variable} is .*13\.5\.37; what that makes needs a driver 580",

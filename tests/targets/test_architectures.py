@@ -149,4 +149,4 @@ def test_a_program_may_use_the_shared_memory_of_its_architecture(tmp_path: Path)
 def test_an_option_that_an_architecture_lacks_says_which_have_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cluster_size is 2, but sm_120 has no clusters") as caught:
         product(tmp_path, "sm_120", "fp16", cluster_size=2)
-    assert caught.value.hint == "it takes sm_90"
+    assert caught.value.help == "it takes sm_90"

@@ -51,7 +51,7 @@ def test_names_that_are_no_architecture_are_refused() -> None:
             devices_of(name)
     with pytest.raises(UsageError, match="unknown architecture 'sm_70'") as caught:
         find_target("sm_70")
-    assert caught.value.hint == f"known: {', '.join(ARCHS)}"
+    assert caught.value.help == f"known: {', '.join(ARCHS)}"
 
 
 def test_a_target_runs_on_what_its_cubins_run_on() -> None:

@@ -229,7 +229,7 @@ def _split_type(text: str, where: str) -> tuple[str, str, int]:
     kind = "pointer" if type_.startswith("*") else "float" if name in _FLOATS else "integer"
     if name not in TYPES or (kind == "integer" and name[0] not in "iu") or promise not in HINT_WEIGHTS:
         hint = f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1"
-        raise ManifestError(f'{where}: unknown type "{text}"', hint=hint)
+        raise ManifestError(f'{where}: unknown type "{text}"', help=hint)
     return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[promise] if kind != "float" else 0
 
 
@@ -401,7 +401,7 @@ def _check_identifier(name: str, where: str, reserved: tuple[str, ...] = ()) -> 
         raise ManifestError(f'{where}: "{name[:140]}" is not a name that Python and C allow')
     if name in reserved:
         raise ManifestError(
-            f'{where}: "{name}" is a name that the package needs itself', hint="choose another name"
+            f'{where}: "{name}" is a name that the package needs itself', help="choose another name"
         )
 
 

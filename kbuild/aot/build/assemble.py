@@ -51,7 +51,7 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     fields = json.loads(package)
     manifest = load(Path(settings["project"], "kernels.toml"), settings["manifest"])
     if manifest_digest(manifest) != fields["manifest"]:
-        raise ToolError("kernels.toml changed during the build", hint="run kbuild build again")
+        raise ToolError("kernels.toml changed during the build", help="run kbuild build again")
     # Before anything is read: what the files are when they are read is held against these.
     identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
     _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
@@ -125,7 +125,7 @@ def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
     if promised and needed > promised:
         raise ToolError(
             f"package.min_driver is {promised}, but ptxas {version} made code for drivers from {needed} on",
-            hint=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(promised)}"',
+            help=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(promised)}"',
         )
     return max(needed, promised)
 
@@ -162,7 +162,7 @@ def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str,
     if found is None:
         raise ToolError(
             f"build/{record}: this, or what it is the record of, is not what was made",
-            hint="run kbuild build again",
+            help="run kbuild build again",
         )
     return found
 

@@ -34,13 +34,13 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     # From the cache, for the compiler makes no such thing then.
     if settings.get("strict") and facts["serialized"]:
         raise ErrorGroup(
-            CompileError(text, hint="without --strict this is a warning") for text in facts["serialized"]
+            CompileError(text, help="without --strict this is a warning") for text in facts["serialized"]
         )
     if job.variant.options.launch_pdl and not facts["waits_for_launches"]:
         raise CompileError(
             f"{job.variant.kernel}: launch_pdl, but {job.function} never waits for the launch before it, whose results it would "
             "not see",
-            hint="call tl.extra.cuda.gdc_wait() before it reads or writes memory",
+            help="call tl.extra.cuda.gdc_wait() before it reads or writes memory",
         )
     facts |= {
         "identity": job.identity,
@@ -96,7 +96,7 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         texts=("ptx",),
     )
     if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
-        raise CompileError(f"{job.source} changed while it was being compiled", hint="run kbuild build again")
+        raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
     cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
     if not cubin.startswith(_CUBIN_MAGIC):
         raise ToolError(f"ptxas gave {len(cubin)} bytes that are no cubin")

@@ -46,7 +46,7 @@ def python_headers() -> str:
     if not Path(include, "Python.h").exists():
         raise ToolError(
             f"Python.h is not in {include}",
-            hint="install Python's headers (python3-dev on Debian and Ubuntu)",
+            help="install Python's headers (python3-dev on Debian and Ubuntu)",
         )
     return include
 

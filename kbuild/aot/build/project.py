@@ -84,7 +84,7 @@ class VariantError(ToolError):
     """A variant that could not be compiled."""
 
     def __init__(self, variant: str, text: str, command: str) -> None:
-        super().__init__(f"{variant} failed\n{text}", hint=f"this repeats it: {command}")
+        super().__init__(f"{variant} failed\n{text}", help=f"this repeats it: {command}")
         self.variant = variant
         self.text = text
         """What its compilation printed."""
@@ -171,7 +171,7 @@ def build_variants(
         if left := _is_missing(planned, made, run):
             raise ToolError(
                 f"{directory / left}: the step that makes it ended well, and it is not what was made",
-                hint="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
+                help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
         return _result(options, manifest, expansion, planned, run, made, directory)
 
@@ -215,7 +215,7 @@ def expand_known(
     for what, names in (("architecture", archs), ("kernel", kernels)):
         for name in names:
             if name not in known[what]:
-                raise UsageError(f"no {what} {name} in the manifest", hint=suggestion(name, known[what]))
+                raise UsageError(f"no {what} {name} in the manifest", help=suggestion(name, known[what]))
     expansion = expand(manifest, archs, kernels)
     if not expansion.variants:
         raise UsageError("the manifest excludes every variant of the architectures and kernels named")
@@ -432,7 +432,7 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
             names = "\n".join(f"  {one.variant}" for one in variants[1 : 1 + _MAX_NAMES])
             names += f"\n  and {more - _MAX_NAMES} more" if more > _MAX_NAMES else ""
             told[told.index(first)] = ToolError(
-                f"{first.variant} failed\n{text}\nlikewise:\n{names}", hint=first.hint
+                f"{first.variant} failed\n{text}\nlikewise:\n{names}", help=first.help
             )
     return told
 

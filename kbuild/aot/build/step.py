@@ -64,8 +64,8 @@ def run(job: bytes) -> int:
         print(f"error: {why(error)}")
         return 1
     except Exception as error:
-        hint = "this is a bug of kbuild's; -v shows where"
-        print(render(InternalError(f"kbuild broke: {type(error).__name__}: {error}", hint=hint)))
+        help = "this is a bug of kbuild's; -v shows where"
+        print(render(InternalError(f"kbuild broke: {type(error).__name__}: {error}", help=help)))
         if settings.get("verbose"):
             traceback.print_exc(file=sys.stdout)
         return 1

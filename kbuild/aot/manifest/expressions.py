@@ -61,7 +61,7 @@ def parse(text: str, names: Collection[str], where: str) -> Expression:
         return Expression(ast.unparse(tree), tuple(sorted(found)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ManifestError(
-            f'{where}: "{text}" is not an expression', hint="write for example cdiv(n, BLOCK)"
+            f'{where}: "{text}" is not an expression', help="write for example cdiv(n, BLOCK)"
         ) from error
 
 
@@ -80,8 +80,8 @@ def to_c(expression: Expression, reference: Callable[[str], str]) -> str:
 def _check(node: ast.expr, text: str, names: Collection[str], where: str) -> set[str]:
     """The names below a node; ManifestError for anything that is not of the language."""
 
-    def fail(message: str, hint: str = "") -> ManifestError:
-        return ManifestError(f'{where}: {message} in "{text}"', hint=hint)
+    def fail(message: str, help: str = "") -> ManifestError:
+        return ManifestError(f'{where}: {message} in "{text}"', help=help)
 
     def below(*nodes: ast.expr) -> set[str]:
         return set().union(*(_check(child, text, names, where) for child in nodes))
@@ -99,8 +99,8 @@ def _check(node: ast.expr, text: str, names: Collection[str], where: str) -> set
             return below(operand)
         case ast.BinOp(left=left, op=op, right=right):
             if type(op) not in _BINARY:
-                hint = "write // or cdiv(a, b)" if isinstance(op, ast.Div) else "the operators are + - * // %"
-                raise fail(f'unknown operator in "{ast.unparse(node)}"', hint)
+                help = "write // or cdiv(a, b)" if isinstance(op, ast.Div) else "the operators are + - * // %"
+                raise fail(f'unknown operator in "{ast.unparse(node)}"', help)
             return below(left, right)
         case ast.BoolOp(values=values):
             return below(*values)

@@ -23,15 +23,15 @@ Shape = Mapping[str, Any]
 class MistakeReporter(Protocol):
     """Takes down a mistake: its place, the message and some advice."""
 
-    def __call__(self, path: KeyPath, message: str, hint: str = "", /) -> None: ...
+    def __call__(self, path: KeyPath, message: str, help: str = "", /) -> None: ...
 
 
 class InvalidText(Exception):
     """What `Text.form` raises for a text that it does not take."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, help: str = "") -> None:
         super().__init__(message)
-        self.message, self.hint = message, hint
+        self.message, self.help = message, help
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +72,9 @@ class Kind(ABC):
 
     def refuse(self, value: object, path: KeyPath, note: MistakeReporter) -> None:
         """Note that a value is not of this kind."""
-        note(path, self.message(value), self.hint(value))
+        note(path, self.message(value), self.help(value))
 
-    def hint(self, value: object) -> str:
+    def help(self, value: object) -> str:
         """How to mend such a value."""
         return self.advice
 
@@ -135,7 +135,7 @@ class Text(Kind):
         try:
             return self.form(value)
         except InvalidText as refusal:
-            return note(path, refusal.message, refusal.hint)
+            return note(path, refusal.message, refusal.help)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ class Integer(Kind):
     def words(self) -> str:
         return f"an integer, {self.minimum} to {self.maximum}"
 
-    def hint(self, value: object) -> str:
+    def help(self, value: object) -> str:
         return self.advice or (f"write {self.minimum} to {self.maximum}" if self.refusal else "")
 
     @property
@@ -224,7 +224,7 @@ class OneOf(Kind):
         self.refuse(value, path, note)
         return None
 
-    def hint(self, value: object) -> str:
+    def help(self, value: object) -> str:
         return suggestion(value, map(str, self.values)) if self.suggests else self.advice
 
 

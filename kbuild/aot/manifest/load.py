@@ -55,13 +55,13 @@ def load(file: Path, display: str = "") -> Manifest:
 
 
 def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
-    hint = "a project has a kernels.toml; -C DIR names it"
+    help = "a project has a kernels.toml; -C DIR names it"
     if file.exists() and not file.is_file():  # A pipe, too, which reading would wait for.
-        raise ManifestError(f"{display}: is no file", hint=hint)
+        raise ManifestError(f"{display}: is no file", help=help)
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise ManifestError(f"{display}: {error.strerror or error}", hint=hint) from None
+        raise ManifestError(f"{display}: {error.strerror or error}", help=help) from None
     if len(data) > _LARGEST_FILE:
         raise ManifestError("the manifest is larger than 4 MiB", Loc(display, 1))
     try:

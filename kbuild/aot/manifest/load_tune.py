@@ -109,7 +109,7 @@ def _require(
     try:
         return (expressions.parse(text, names, ""),)
     except ManifestError as error:
-        reader.error((*path, "require"), error.message.removeprefix(": "), error.hint)
+        reader.error((*path, "require"), error.message.removeprefix(": "), error.help)
         return ()
 
 

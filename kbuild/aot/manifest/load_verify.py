@@ -136,4 +136,4 @@ def check_expression(reader: ManifestReader, path: KeyPath, text: str, names: Co
     try:
         expressions.parse(text, names, "")
     except ManifestError as error:
-        reader.error(path, ascii(error.message.removeprefix(": "))[1:-1], error.hint)
+        reader.error(path, ascii(error.message.removeprefix(": "))[1:-1], error.help)

@@ -23,7 +23,7 @@ class Architecture(OneOf):
             return super().read(value, path, note)
         return note(path, f"expected a string, found {described(value)}")
 
-    def hint(self, value: object) -> str:
+    def help(self, value: object) -> str:
         plain = "sm_" + re.sub(r"\W|^sm_|^compute_|\+PTX$", "", str(value)).removesuffix("a")
         is_near = plain in ARCHS or sorted(plain) in [sorted(known) for known in ARCHS]
         return suggestion(plain, ARCHS) if is_near else f"known: {', '.join(ARCHS)}"

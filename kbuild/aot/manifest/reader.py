@@ -28,13 +28,13 @@ class ManifestReader:
         self.lines = dict(lines)
         self.errors: list[ManifestError] = []
 
-    def error(self, path: KeyPath, message: str, hint: str = "") -> None:
+    def error(self, path: KeyPath, message: str, help: str = "") -> None:
         """Notes a mistake at a key, or at the nearest key around it that the text has."""
         nearest = path
         while nearest not in self.lines:
             nearest = nearest[:-1]
         text = f"{self._key(path)}: {message}" if path else message
-        self.errors.append(ManifestError(text, Loc(self.display, self.lines[nearest]), hint))
+        self.errors.append(ManifestError(text, Loc(self.display, self.lines[nearest]), help))
 
     def _key(self, path: KeyPath) -> str:
         """`kernel "name": matrix.dtype[1]` for `("kernel", 0, "matrix", "dtype", 1)`."""

@@ -97,7 +97,7 @@ def read(file: Path) -> tuple[TunedEntry, ...]:
         table = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         raise ManifestError(
-            f"{file.name}: {error}", hint="kbuild tune writes it anew once it is deleted"
+            f"{file.name}: {error}", help="kbuild tune writes it anew once it is deleted"
         ) from None
     entries = table.get("entry", [])
     if table.get("schema") != 1 or not isinstance(entries, list):

@@ -147,7 +147,7 @@ def _parsed(
         try:
             found[name] = expressions.parse(text, sorted(names), "")
         except ManifestError as error:
-            scope.reader.error(places[name], ascii(error.message.removeprefix(": "))[1:-1], error.hint)
+            scope.reader.error(places[name], ascii(error.message.removeprefix(": "))[1:-1], error.help)
     return found
 
 

@@ -64,8 +64,8 @@ class Gpu:
         try:
             self._library = ctypes.CDLL(library)
         except OSError:
-            hint = "kbuild tune times kernels on a GPU; --dry-run shows without one what it would try"
-            raise ToolError(f"no NVIDIA driver: {library} is not to be found", hint=hint) from None
+            help = "kbuild tune times kernels on a GPU; --dry-run shows without one what it would try"
+            raise ToolError(f"no NVIDIA driver: {library} is not to be found", help=help) from None
         self._call("cuInit", 0)
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))

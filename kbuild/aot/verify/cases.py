@@ -223,6 +223,6 @@ def _computed(kernel: Kernel, what: str, text: str, known: Mapping[str, int]) ->
         raise UsageError(f'kernel "{kernel.name}": {what}: {text}: {fault}') from None
     if not -(2**31) <= value < 2**31:
         raise UsageError(
-            f'kernel "{kernel.name}": {what}: {text} is {value}', hint="expected a number of 32 bits"
+            f'kernel "{kernel.name}": {what}: {text} is {value}', help="expected a number of 32 bits"
         )
     return value

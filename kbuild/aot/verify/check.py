@@ -59,7 +59,7 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         checks = found if found is not None else _checked(task, artifact)
         if resolve(SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
             raise CompileError(
-                f"{task.source} changed while it was being verified", hint="run kbuild verify again"
+                f"{task.source} changed while it was being verified", help="run kbuild verify again"
             )
         if not cached and not any(check.problems for check in checks):
             remember(cache, key, checks)
@@ -229,5 +229,5 @@ def _with_advice(task: VerifyTask, error: KbuildError) -> str:
     if zeros := ", ".join(f'"{name}"' for name in getattr(error, "zeros", ())):
         table += f"\nzeros = [{zeros}]"
     advice = f'say in kernels.toml, below "{task.kernel}", why it is `unverified`, or how it is launched'
-    hint = f"the launch was guessed; {advice}:\n{table}"
-    return str(UsageError(error.message, error.loc, hint))
+    help = f"the launch was guessed; {advice}:\n{table}"
+    return str(UsageError(error.message, error.loc, help))

@@ -201,7 +201,7 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
     kernel = manifest.kernel(variant.kernel)
     launches = cases(kernel, variant)
     if not launches:
-        raise UsageError(f"{variant.name} has no launches", hint="add one to [kernel.verify]")
+        raise UsageError(f"{variant.name} has no launches", help="add one to [kernel.verify]")
     artifact = driver.compile(
         str(project / kernel.source) + f":{kernel.function}",
         signature=dict(variant.signature),

@@ -34,11 +34,11 @@ def run_one(
     types = types_of(module_of(artifact.asm["ttir"]))
     for name in texts:
         if name not in types:
-            raise UsageError(f"--arg {name}: no such run-time argument", hint=f"known: {', '.join(types)}")
+            raise UsageError(f"--arg {name}: no such run-time argument", help=f"known: {', '.join(types)}")
     missing = [name for name in types if name not in texts]
     if missing:
         example = "random:1000" if is_pointer(types[missing[0]]) else "1000"
-        raise UsageError(f"no value for {', '.join(missing)}", hint=f"write --arg {missing[0]}={example}")
+        raise UsageError(f"no value for {', '.join(missing)}", help=f"write --arg {missing[0]}={example}")
     random = np.random.default_rng(0)
     arguments = {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
@@ -76,7 +76,7 @@ def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> A
     ):
         raise UsageError(
             f"--arg {name}={text}: {type_} wants an array",
-            hint="write random:N, range:N, zeros:N or poison:N; N is a number of elements below 2^31",
+            help="write random:N, range:N, zeros:N or poison:N; N is a number of elements below 2^31",
         )
     size = int(count)
     if kind == "poison":

@@ -49,7 +49,7 @@ class Reference:
 
 def types_of(module: Module) -> dict[str, Type]:
     """The types of the kernel's arguments, by name."""
-    return {argument.hint: argument.type for argument in module.kernel.arguments}
+    return {argument.name: argument.type for argument in module.kernel.arguments}
 
 
 def reference(module: Module, case: LaunchCase, kind: str, seed: int) -> Reference:

@@ -105,7 +105,7 @@ def _check_orders(wanted: Wanted) -> None:
             schedule_named(wanted.schedule or "lockstep")
             timing_named(wanted.timing or "late")
         except EmulationError as error:
-            raise UsageError(error.message, hint=error.hint) from None
+            raise UsageError(error.message, help=error.help) from None
 
 
 def _worked(
@@ -122,8 +122,8 @@ def _worked(
         for known, result in run_jobs(groups, work, options.jobs, options.limit, options.note):
             task = known.task
             if isinstance(result, Crash):
-                hint = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"
-                problem, unguessed = f"{result.why}\n{hint}", task.guessed and result.is_late
+                help = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"
+                problem, unguessed = f"{result.why}\n{help}", task.guessed and result.is_late
                 yield Verdict(task.name, task.kernel, task.arch, problem=problem, unguessed=unguessed)
                 continue
             if result.state == "ok":
@@ -180,12 +180,12 @@ def _known(
         what = "values of [kernel.verify] give" if kernel.verify else "guess gives"
         raise UsageError(
             f"no launch that the {what} fits this variant's types and facts",
-            hint="add one to [kernel.verify]",
+            help="add one to [kernel.verify]",
         )
     if not runs:
         raise UsageError(
             f"{variant.name} has {len(launches)} launches, and no such run",
-            hint="leave some of the options out",
+            help="leave some of the options out",
         )
     ready = kernel.verify.ready if kernel.verify else ()
     pointers = [

@@ -68,8 +68,8 @@ def _failed(result: builder.BuildResult, keep_going: bool) -> list[KbuildError]:
     variants = _variants_failed(result)
     left = len(result.jobs) - len(result.facts) - variants
     text = f"{variants} of {len(result.jobs)} variants failed"
-    hint = "" if keep_going or left <= 0 else f"-k builds the {left} that were not tried"
-    return [ToolError(text, hint=hint)] if variants else []
+    help = "" if keep_going or left <= 0 else f"-k builds the {left} that were not tried"
+    return [ToolError(text, help=help)] if variants else []
 
 
 def _variants_failed(result: builder.BuildResult) -> int:

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     emitted = [stage for stage in options.emit.split(",") if stage] or ["cubin"]
     for stage in emitted:
         if stage not in driver.STAGES:
-            raise UsageError(f"--emit {stage}: no such stage", hint=f"stages: {', '.join(driver.STAGES)}")
+            raise UsageError(f"--emit {stage}: no such stage", help=f"stages: {', '.join(driver.STAGES)}")
     signature, constexprs = signature_of(options), constexprs_of(options)
     dump = options.dump or options.environment.get("KBUILD_DUMP") or None
     stop = max(emitted, key=driver.STAGES.index)
@@ -86,7 +86,7 @@ def pairs(text: str, flag: str) -> list[tuple[str, str]]:
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and value and name.isidentifier()):
             raise UsageError(
-                f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", hint=_EXAMPLES[flag]
+                f"{flag} {item!r}: expected NAME={'TYPE' if flag == '-s' else 'VALUE'}", help=_EXAMPLES[flag]
             )
         if name in dict(found):
             raise UsageError(f"{flag} {text!r}: {name} is given twice")

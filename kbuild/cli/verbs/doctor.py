@@ -45,7 +45,7 @@ def _found(name: str, find: Callable[[], str]) -> Row:
     try:
         return name, find(), True
     except KbuildError as error:
-        return name, "; ".join(text for text in (error.message, error.hint) if text), False
+        return name, "; ".join(text for text in (error.message, error.help) if text), False
 
 
 def _program(tool: toolchain.Tool) -> str:

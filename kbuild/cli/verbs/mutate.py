@@ -73,7 +73,7 @@ def _chosen(variants: Sequence[Variant], options: argparse.Namespace) -> list[Va
     if options.variant:
         chosen = [variant for variant in variants if options.variant in (variant.name, variant.file_name)]
         if not chosen:
-            raise UsageError(f"no variant {options.variant}", hint="kbuild list shows them")
+            raise UsageError(f"no variant {options.variant}", help="kbuild list shows them")
         return chosen
     return list(_sampled(variants, options.sample or 1))
 

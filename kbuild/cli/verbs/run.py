@@ -23,11 +23,11 @@ def run(options: argparse.Namespace) -> int:
     ):
         raise UsageError(
             f"--grid {options.grid}: expected one to three numbers from 1 on",
-            hint="write, for example, --grid 4,2",
+            help="write, for example, --grid 4,2",
         )
     if options.races and options.schedule == "lockstep":
         raise UsageError(
-            "--races: warps that run in lockstep have none", hint="give another order: --schedule reverse"
+            "--races: warps that run in lockstep have none", help="give another order: --schedule reverse"
         )
     texts = dict(item for text in options.arg for item in pairs(text, "--arg"))
     artifact = driver.compile(

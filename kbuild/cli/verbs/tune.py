@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     archs = chosen_archs(manifest, tuple(options.archs), machine.device if machine else None)
     found = list(tuner.tasks(manifest, archs, known_kernels(manifest, options.kernels)))
     if not found:
-        raise UsageError("there is nothing to tune", hint="[kernel.tune] of a kernel says what: docs/tune.md")
+        raise UsageError("there is nothing to tune", help="[kernel.tune] of a kernel says what: docs/tune.md")
     programs = compiled(options, manifest, found, display)
     if machine is None:
         _show(found, programs)
@@ -70,7 +70,7 @@ def tune_all(
         kernel = manifest.kernel(task.kernel)
         _say(options, f"[{number_}/{len(found)}] {task}")
         if task.default not in programs:
-            raise UsageError(f"{task.default.name} does not compile", hint="kbuild build says why")
+            raise UsageError(f"{task.default.name} does not compile", help="kbuild build says why")
         source = digest(str(Path(options.directory) / kernel.source), kernel.function)
         entry = tuner.tune(task, kernel, programs, source, machine, journal, lambda text: _say(options, text))
         place = task.kernel, task.when, task.facts

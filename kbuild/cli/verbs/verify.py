@@ -87,7 +87,7 @@ def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
         names = [variant.name for variant in variants]
         raise UsageError(
             f"no variant {options.variant}",
-            hint=suggestion(options.variant, names) or "kbuild list shows them",
+            help=suggestion(options.variant, names) or "kbuild list shows them",
         )
     return chosen
 

@@ -29,7 +29,7 @@ from kbuild.compiler.ops.elementwise import (
     SubI,
     shift_factor,
 )
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Splat, Trans
+from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, MakeRange, Splat, Trans
 
 MAX_TERMS = 32
 """A polynomial with more is given up."""
@@ -209,7 +209,7 @@ class Polynomials:
                 if inner is None or modulus is None or modulus.axes:
                     return None
                 return Polynomial.symbol(Wrapped(inner, modulus))
-            case Splat() | ExtSI() | Hint() | Broadcast() | ExpandDims() | Trans():
+            case Splat() | ExtSI() | AxisAttributes() | Broadcast() | ExpandDims() | Trans():
                 return self._changed(op)
         return None
 

@@ -36,11 +36,11 @@ from kbuild.compiler.ops.elementwise import (
 )
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
     Broadcast,
     ExpandDims,
     GetNumPrograms,
     GetProgramId,
-    Hint,
     MakeRange,
     Reshape,
     Splat,
@@ -48,7 +48,7 @@ from kbuild.compiler.ops.tensor import (
     Unsplat,
 )
 
-_MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, Hint, ConvertLayout, ExtSI)
+_MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, AxisAttributes, ConvertLayout, ExtSI)
 """Operations that bring numbers into another shape or a wider type."""
 _KEEPING = (AddI, MulI, MinSI, OrI, XOrI)
 """Those that of numbers that are not negative make such."""

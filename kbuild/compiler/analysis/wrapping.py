@@ -47,11 +47,11 @@ from kbuild.compiler.ops.elementwise import (
 )
 from kbuild.compiler.ops.gpu import ConvertLayout, OpaqueCopy
 from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
     Broadcast,
     Cat,
     ExpandDims,
     Gather,
-    Hint,
     InlineAsm,
     Join,
     MakeRange,
@@ -71,7 +71,7 @@ _LARGEST = 1 << 64
 _MOVES = (
     Splat
     | Unsplat
-    | Hint
+    | AxisAttributes
     | Broadcast
     | ExpandDims
     | Reshape

@@ -56,7 +56,7 @@ def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[
         listed = "\n".join(f"    {difference}" for difference in differences)
         raise ToolError(
             f"ptxas {ptxas} made a cubin that does not fit its PTX (by {_writer()}):\n{listed}",
-            hint="take another version: set KBUILD_PTXAS to it, or name it as `ptxas` under [package] of kernels.toml",
+            help="take another version: set KBUILD_PTXAS to it, or name it as `ptxas` under [package] of kernels.toml",
         )
 
 

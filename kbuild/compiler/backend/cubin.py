@@ -189,7 +189,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     except OSError as error:
         name = os.path.basename(command[0])
         raise ToolError(
-            f"cannot run {name} ({command[0]}): {error.strerror}", hint="set KBUILD_PTXAS to a ptxas"
+            f"cannot run {name} ({command[0]}): {error.strerror}", help="set KBUILD_PTXAS to a ptxas"
         ) from error
 
 

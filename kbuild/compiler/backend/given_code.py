@@ -49,9 +49,9 @@ class GivenCode:
         match = _TARGET.search(self.text)
         arch = match[1] if match else ""
         if arch not in (target.arch, target.accelerated_arch):
-            hint = "PTX is assembled for the architecture that it was made for"
+            help = "PTX is assembled for the architecture that it was made for"
             raise UsageError(
-                f"{self.file} is PTX for {arch or 'no target'}, not for {target.arch}", hint=hint
+                f"{self.file} is PTX for {arch or 'no target'}, not for {target.arch}", help=help
             )
         return arch
 

@@ -63,7 +63,7 @@ def library_path() -> Path:
     if spec is not None and spec.origin is not None:
         for path in sorted(Path(spec.origin).parent.glob("binding/*llvmlite*.so")):
             return path
-    raise ToolError("llvmlite is not installed", hint="pip install 'llvmlite>=0.50,<0.51'")
+    raise ToolError("llvmlite is not installed", help="pip install 'llvmlite>=0.50,<0.51'")
 
 
 @lru_cache(maxsize=1)

@@ -57,8 +57,8 @@ def _bind_items(visitor: Visitor, target: ast.Tuple | ast.List, value: Any) -> N
 def _name_results(value: Any, name: str) -> None:
     """Let dumps show the author's names."""
     if isinstance(value, Tensor):
-        if not value.value.hint:
-            value.value.hint = name
+        if not value.value.name:
+            value.value.name = name
     elif isinstance(value, tuple):
         for position, item in enumerate(value):
             _name_results(item, f"{name}_{position}")

@@ -132,7 +132,7 @@ def _merge(visitor: Visitor, node: ast.AST, condition: Tensor, then: _Side, othe
     for name, template in merged.items():
         value = rebuild(template, results)
         for part in flatten(value):
-            part.value.hint = name
+            part.value.name = name
         visitor.frame.values[name] = value
     if returned is None:
         return None

@@ -317,7 +317,7 @@ def _outline(visitor: Visitor, function: SourceFunction, frame: Frame) -> tuple[
     frame.values = {key: rebuild(value, left) for key, value in frame.values.items()}
     for key, value in frame.values.items():
         for part in flatten(value):
-            part.value.hint = key
+            part.value.name = key
     made = Func(name, block, {})
     made.loc = function.loc
     visitor.module.add(made)

@@ -39,7 +39,7 @@ def read_name(visitor: Visitor, node: ast.Name) -> Any:
     if isinstance(value, Undefined):
         if value is POISON:
             raise Poisoned
-        raise CompileError(value.reason, value.loc or frame.loc(node), value.hint)
+        raise CompileError(value.reason, value.loc or frame.loc(node), value.help)
     if isinstance(value, Deferred):
         visitor.locate(node)
         return value.make()
@@ -184,8 +184,8 @@ def _compare(visitor: Visitor, node: ast.Compare, op: ast.cmpop, left: Any, righ
         ):
             return symbol == "!="
         if symbol in ("in", "not in"):
-            hint = "write the values as a tuple: x in (1, 2)"
-            visitor.fail(node, f"`{symbol}` looks a value up in a tuple, found {describe(right)}", hint)
+            help = "write the values as a tuple: x in (1, 2)"
+            visitor.fail(node, f"`{symbol}` looks a value up in a tuple, found {describe(right)}", help)
         visitor.locate(node)
         visitor.site = CallSite(node, visitor.frame)
         return arith.compare(visitor.ctx, symbol, left, right)

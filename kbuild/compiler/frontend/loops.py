@@ -174,7 +174,7 @@ def _with_arguments(
     for name in carried:
         values[name] = rebuild(before[name], left)
         for part in flatten(values[name]):
-            part.value.hint = name
+            part.value.name = name
     return values
 
 
@@ -266,7 +266,7 @@ def _yields(
     for name in carried:
         value = after[name]
         if isinstance(value, Undefined):
-            raise CompileError(value.reason, value.loc or frame.loc(node), value.hint)
+            raise CompileError(value.reason, value.loc or frame.loc(node), value.help)
         value = materialised(visitor.ctx, value)
         if form(value) != form(before[name]):
             raise CompileError(
@@ -325,7 +325,7 @@ def _set_results(
     for name in carried:
         values[name] = rebuild(values[name], left)
         for part in flatten(values[name]):
-            part.value.hint = name
+            part.value.name = name
     line = getattr(node, "lineno", 0)
     for name in assigned:
         if name not in values:

@@ -28,7 +28,7 @@ def load_source(source: Any) -> SourceFunction:
         return live_function(source)
     path, _, name = str(source).rpartition(":")
     if not path or not name.isidentifier():
-        raise UsageError(f"{str(source)!r} names no function", hint='write "path/to/file.py:function"')
+        raise UsageError(f"{str(source)!r} names no function", help='write "path/to/file.py:function"')
     return find_function(path, name)
 
 

@@ -138,7 +138,7 @@ def sum_(ctx: BuildContext, x, start=0):
     """The sum of a tuple of numbers known while compiling."""
     items = _sequence(ctx, x)
     if any(isinstance(item, Tensor) for item in items):
-        ctx.error("sum() adds numbers known while compiling", "x", hint="use tl.sum for a tensor")
+        ctx.error("sum() adds numbers known while compiling", "x", help="use tl.sum for a tensor")
     return sum(items, start)
 
 
@@ -146,7 +146,7 @@ def sum_(ctx: BuildContext, x, start=0):
 def round_(ctx: BuildContext, x, digits=None):
     """A number known while compiling, rounded."""
     if isinstance(x, Tensor):
-        ctx.error("round() takes numbers known while compiling", "x", hint="use libdevice.rint")
+        ctx.error("round() takes numbers known while compiling", "x", help="use libdevice.rint")
     return round(x, digits)
 
 
@@ -154,7 +154,7 @@ def round_(ctx: BuildContext, x, digits=None):
 def divmod_(ctx: BuildContext, x, y):
     """Quotient and remainder of numbers known while compiling."""
     if isinstance(x, Tensor) or isinstance(y, Tensor):
-        ctx.error("divmod() takes numbers known while compiling", hint="write x // y, x % y")
+        ctx.error("divmod() takes numbers known while compiling", help="write x // y, x % y")
     return divmod(x, y)
 
 
@@ -204,7 +204,7 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         known = ", ".join(["constexpr", *_CLASSES])
-        ctx.error(f"{describe(kind)} is no class that a kernel may ask for", "kind", hint=f"known: {known}")
+        ctx.error(f"{describe(kind)} is no class that a kernel may ask for", "kind", help=f"known: {known}")
     return isinstance(value, _CLASSES[name]) and not (name == "tuple" and isinstance(value, TensorDescriptor))
 
 

@@ -26,7 +26,7 @@ class Undefined:
     it."""
 
     reason: str
-    hint: str = ""
+    help: str = ""
     loc: Loc | None = None
     """Where the mistake is, when not at the use."""
 

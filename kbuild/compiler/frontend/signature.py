@@ -138,12 +138,12 @@ def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
     dtype = BY_SIGNATURE_NAME.get(name)
     if dtype is None:
         close = nearest(name, BY_SIGNATURE_NAME, 0.4)
-        hint = (
+        help = (
             f"did you mean {text.replace(name, close)!r}?"
             if close and name
             else ('types are like "*fp16:16", "i32", "i32:1", "fp32"')
         )
-        raise UsageError(f"argument {argument}: {text!r} is no type", loc, hint)
+        raise UsageError(f"argument {argument}: {text!r} is no type", loc, help)
     return dtype
 
 

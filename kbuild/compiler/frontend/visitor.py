@@ -128,8 +128,8 @@ class Visitor:
         """Give the operations that follow this place."""
         self.builder.loc = self.frame.loc(node)
 
-    def fail(self, node: ast.AST, message: str, hint: str = "") -> NoReturn:
-        raise CompileError(message, self.frame.loc(node), hint)
+    def fail(self, node: ast.AST, message: str, help: str = "") -> NoReturn:
+        raise CompileError(message, self.frame.loc(node), help)
 
     def record(self, error: KbuildError) -> None:
         """Keep a mistake, once per place and text."""
@@ -232,8 +232,8 @@ class Visitor:
         try:
             return function.namespace.resolve(name)
         except Unresolved as error:
-            hint = _FOREIGN if "is not among" in str(error) else ""
-            self.fail(node, f"`{name}` is not available while compiling: {error}", hint)
+            help = _FOREIGN if "is not among" in str(error) else ""
+            self.fail(node, f"`{name}` is not available while compiling: {error}", help)
 
 
 _FOREIGN = "kernels see the project's modules, triton and math; write a type as tl.float16, a number as a constant of your own"

@@ -80,16 +80,16 @@ def run(
     maps = [value for value in kernel.arguments if isinstance(value.type, DescriptorType)]
     parameters = kernel.arguments[: len(kernel.arguments) - len(maps)]
     if isinstance(arguments, Mapping):
-        missing = [argument.hint for argument in parameters if argument.hint not in arguments]
+        missing = [argument.name for argument in parameters if argument.name not in arguments]
         if missing:
             raise InterpretError(f"{kernel.name} lacks the arguments {', '.join(missing)}")
-        arguments = [arguments[argument.hint] for argument in parameters]
+        arguments = [arguments[argument.name] for argument in parameters]
     if len(arguments) != len(parameters):
         raise InterpretError(f"{kernel.name} takes {len(parameters)} arguments, not {len(arguments)}")
     for parameter, given in zip(parameters, arguments):
         _check_argument(parameter, given)
     pointed = [
-        (p.hint, given) for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None
+        (p.name, given) for p, given in zip(parameters, arguments) if is_pointer(p.type) and given is not None
     ]
     arrays, names = (
         [given for _, given in pointed],
@@ -127,14 +127,14 @@ def _check_argument(parameter: Value, given: Any) -> None:
     type_ = parameter.type
     if is_pointer(type_) and given is not None:
         if not isinstance(given, np.ndarray):
-            raise InterpretError(f"argument {parameter.hint} is {type_}, and wants an array, not {given!r}")
+            raise InterpretError(f"argument {parameter.name} is {type_}, and wants an array, not {given!r}")
         expected = np.dtype(memory_dtype(pointee_of(type_)))
         if given.dtype.itemsize != expected.itemsize:
             raise InterpretError(
-                f"argument {parameter.hint} is {type_}, and wants an array of {expected}, not {given.dtype}"
+                f"argument {parameter.name} is {type_}, and wants an array of {expected}, not {given.dtype}"
             )
     elif isinstance(given, np.ndarray) and not is_tensor(type_):
-        raise InterpretError(f"argument {parameter.hint} is {type_}, and wants a number, not an array")
+        raise InterpretError(f"argument {parameter.name} is {type_}, and wants a number, not an array")
 
 
 def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:

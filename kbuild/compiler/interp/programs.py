@@ -39,12 +39,12 @@ class DeadlockError(InterpretError):
     """No program of a grid can go on."""
 
     def __init__(self, message: str, loc: Loc | None, arrays: Sequence[str]) -> None:
-        hint = (
+        help = (
             f"do locks, flags and counters begin as zeros? These are looked at: {', '.join(arrays)}"
             if arrays
             else ""
         )
-        super().__init__(message, loc, hint)
+        super().__init__(message, loc, help)
         self.arrays = tuple(arrays)
         """The arrays that the programs look at."""
 

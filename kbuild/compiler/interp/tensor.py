@@ -27,6 +27,7 @@ from kbuild.compiler.ops.tensor import (
     Assert,
     AtomicCAS,
     AtomicRMW,
+    AxisAttributes,
     Barrier,
     Broadcast,
     Cat,
@@ -41,7 +42,6 @@ from kbuild.compiler.ops.tensor import (
     GetNumPrograms,
     GetProgramId,
     GridDependencyWait,
-    Hint,
     Histogram,
     Join,
     LaunchDependents,
@@ -122,8 +122,8 @@ def split(machine: Machine, op: Split) -> tuple[Array, Array]:
     return machine[op.src][..., 0], machine[op.src][..., 1]
 
 
-@means(Hint)
-def hint(machine: Machine, op: Hint) -> Array:
+@means(AxisAttributes)
+def axis_attributes(machine: Machine, op: AxisAttributes) -> Array:
     return machine[op.src]
 
 

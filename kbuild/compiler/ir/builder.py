@@ -32,13 +32,13 @@ class Builder:
     def after(cls, op: Op) -> Builder:
         return cls(op.parent_block, op.next, op.loc)
 
-    def add(self, op: AnyOp, hint: str = "") -> AnyOp:
+    def add(self, op: AnyOp, name: str = "") -> AnyOp:
         """Insert an operation, giving it the builder's location unless it has its own, and name its first
         result."""
         if op.loc is None:
             op.loc = self.loc
-        if hint and op.results and not op.results[0].hint:
-            op.results[0].hint = hint
+        if name and op.results and not op.results[0].name:
+            op.results[0].name = name
         self.block.insert(op, self.next)
         return op
 

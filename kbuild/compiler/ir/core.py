@@ -34,13 +34,13 @@ else:
 class Value:
     """A result of an operation or an argument of a block."""
 
-    __slots__ = ("hint", "index", "owner", "type", "users")
+    __slots__ = ("index", "name", "owner", "type", "users")
 
-    def __init__(self, type_: Type, owner: Op | Block, index: int, hint: str = "") -> None:
+    def __init__(self, type_: Type, owner: Op | Block, index: int, name: str = "") -> None:
         self.type = type_
         self.owner = owner
         self.index = index
-        self.hint = hint
+        self.name = name
         """Name in the user's source, for printing."""
         self.users: dict[Op, int] = {}
         """Operations that use it, with how often each does."""
@@ -57,13 +57,13 @@ class Value:
 
     def replace_by(self, other: Value) -> None:
         """Make every user use `other` instead."""
-        if not other.hint:
-            other.hint = self.hint
+        if not other.name:
+            other.name = self.name
         for user in list(self.users):
             user.replace_operand(self, other)
 
     def __repr__(self) -> str:
-        return f"%{self.hint or '?'}: {self.type}"
+        return f"%{self.name or '?'}: {self.type}"
 
 
 class Block:
@@ -72,8 +72,8 @@ class Block:
     def __init__(self, argument_types: Sequence[Type] = (), hints: Sequence[str] = ()) -> None:
         self.parent: Op | None = None
         self.arguments = [Value(type_, self, index) for index, type_ in enumerate(argument_types)]
-        for argument, hint in zip(self.arguments, hints):
-            argument.hint = hint
+        for argument, name in zip(self.arguments, hints):
+            argument.name = name
         self.first: Op | None = None
         self.last: Op | None = None
 
@@ -93,8 +93,8 @@ class Block:
         assert self.last is not None, "an empty block has no terminator"
         return self.last
 
-    def add_argument(self, type_: Type, hint: str = "") -> Value:
-        self.arguments.append(Value(type_, self, len(self.arguments), hint))
+    def add_argument(self, type_: Type, name: str = "") -> Value:
+        self.arguments.append(Value(type_, self, len(self.arguments), name))
         return self.arguments[-1]
 
     def erase_argument(self, index: int) -> None:
@@ -415,7 +415,7 @@ class Op:
         copy._create(given)
         copy.loc = self.loc
         for old, new in zip(self.results, copy.results):
-            new.hint = old.hint
+            new.name = old.name
             mapping[old] = new
         return copy
 
@@ -435,7 +435,7 @@ def _is_descriptor(value: Any) -> bool:
 
 def _clone_block(block: Block, mapping: dict[Value, Value]) -> Block:
     copy = Block(
-        [argument.type for argument in block.arguments], [argument.hint for argument in block.arguments]
+        [argument.type for argument in block.arguments], [argument.name for argument in block.arguments]
     )
     mapping.update(zip(block.arguments, copy.arguments))
     for op in block:

@@ -36,5 +36,5 @@ def blamed_on(file: str) -> Iterator[None]:
 
 
 def _refused(file: str, message: str, loc: Loc | None) -> CompileError:
-    hint = "if kbuild itself wrote this text, please report that as a bug"
-    return CompileError(f"not a module that kbuild makes: {message}", loc or Loc(file, 1), hint)
+    help = "if kbuild itself wrote this text, please report that as a bug"
+    return CompileError(f"not a module that kbuild makes: {message}", loc or Loc(file, 1), help)

@@ -215,7 +215,7 @@ class _IrParser:
     def define(self, name: str, value: Value) -> None:
         if name in self.values:
             self.fail(f"%{name} is defined twice")
-        value.hint = "" if name.isdigit() else name
+        value.name = "" if name.isdigit() else name
         self.values[name] = value
 
     def use(self) -> Value:

@@ -63,7 +63,7 @@ def parse_pass(text: str) -> tuple[Pass, dict[str, Any]]:
     match = re.fullmatch(r"\s*([\w-]+)\s*(?:\{(.*)\})?\s*", text)
     name = match[1].replace("-", "_") if match else text
     if match is None or name not in _PASSES:
-        raise UsageError(f"unknown pass {text.strip()!r}", hint=f"known passes: {', '.join(sorted(_PASSES))}")
+        raise UsageError(f"unknown pass {text.strip()!r}", help=f"known passes: {', '.join(sorted(_PASSES))}")
     options: dict[str, Any] = {}
     for item in (match[2] or "").split(","):
         if item.strip():

@@ -107,10 +107,10 @@ class _Printer:
     def name(self, value: Value) -> str:
         known = self.names.get(value)
         if known is None:
-            if value.hint:
-                known, count = value.hint, 1
+            if value.name:
+                known, count = value.name, 1
                 while known in self.taken:
-                    known, count = f"{value.hint}_{count}", count + 1
+                    known, count = f"{value.name}_{count}", count + 1
             else:
                 known, self.unnamed = str(self.unnamed), self.unnamed + 1
             self.taken.add(known)

@@ -288,7 +288,7 @@ _TOKEN = re.compile(r"\s*([A-Za-z]\w*|\d+|[\[\]{},=])")
 def _parse(text: str, position: int, shape: tuple[int, ...]) -> tuple[LinearLayout, int]:
     name, position = _token(text, position)
     if name not in _FORMS:
-        raise CompileError(f"unknown layout {name!r}", hint=f"known layouts: {', '.join(_FORMS)}")
+        raise CompileError(f"unknown layout {name!r}", help=f"known layouts: {', '.join(_FORMS)}")
     parameters: Parameters = {}
     position = _expect(text, position, "{")
     while not _peek(text, position, "}"):

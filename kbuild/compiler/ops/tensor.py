@@ -152,7 +152,7 @@ class Split(Op, name="tt.split", traits=PURE):
         return [half, half]
 
 
-class Hint(Op, name="tt.hint", traits=PURE):
+class AxisAttributes(Op, name="tt.axis_attributes", traits=PURE):
     """`src` itself, with what the author promises of it per dimension (`tl.multiple_of`, `tl.max_contiguous`,
     `tl.max_constancy`); an empty tuple promises nothing."""
 

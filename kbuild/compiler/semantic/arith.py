@@ -36,8 +36,8 @@ def _assert_fits(ctx: BuildContext, op: Any, x: Tensor, y: Tensor, name: str) ->
     ctx.add(Assert(fits.value, f"int{dtype.bits} overflow detected for operation {name}"))
 
 
-def _no_operator(ctx: BuildContext, symbol: str, dtype: Any, hint: str = "") -> Any:
-    ctx.error(f"`{symbol}` is not defined for {dtype}", hint=hint)
+def _no_operator(ctx: BuildContext, symbol: str, dtype: Any, help: str = "") -> Any:
+    ctx.error(f"`{symbol}` is not defined for {dtype}", help=help)
 
 
 def add_values(ctx: BuildContext, x: Any, y: Any, sanitize: bool = False) -> Tensor:
@@ -47,7 +47,7 @@ def add_values(ctx: BuildContext, x: Any, y: Any, sanitize: bool = False) -> Ten
     if isinstance(x.dtype, PointerDtype) and isinstance(y.dtype, PointerDtype):
         ctx.error(
             f"two pointers ({x.dtype} and {y.dtype}) cannot be added",
-            hint="add an offset in elements to one pointer",
+            help="add an offset in elements to one pointer",
         )
     if isinstance(y.dtype, PointerDtype):
         x, y = y, x
@@ -159,7 +159,7 @@ def power(ctx: BuildContext, x: Any, y: Any) -> Tensor:
     if not isinstance(y, int) or isinstance(y, bool) or not 0 <= y <= 64:
         ctx.error(
             f"`**` takes an exponent known while compiling, from 0 to 64; this one is {describe(y)}",
-            hint="use tl.exp2(y * tl.log2(x)), or libdevice.pow(x, y)",
+            help="use tl.exp2(y * tl.log2(x)), or libdevice.pow(x, y)",
         )
     x = to_tensor(ctx, x)
     result: Tensor | None = None
@@ -293,7 +293,7 @@ def clamp(ctx: BuildContext, x, min, max, propagate_nan="none"):
         ctx.error(
             f"tl.clamp is for floating point, x is {x.dtype}",
             "x",
-            hint="write tl.minimum(tl.maximum(x, low), high)",
+            help="write tl.minimum(tl.maximum(x, low), high)",
         )
     op = ops.ClampF(x.value, low.value, high.value, propagate_nan=propagate_nan == "all")
     return ctx.tensor(op, x.dtype, x.shape)

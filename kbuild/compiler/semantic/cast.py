@@ -117,7 +117,7 @@ def _cast_pointer(ctx: BuildContext, x: Tensor, dtype: ScalarType) -> Tensor:
         return _is_nonzero(ctx, _cast(ctx, PtrToInt, x, INT64), INT64)
     ctx.error(
         f"{source} does not convert to {dtype}",
-        hint="a pointer converts to another pointer type or to tl.int64",
+        help="a pointer converts to another pointer type or to tl.int64",
     )
 
 
@@ -147,7 +147,7 @@ def cast(ctx: BuildContext, input, dtype, fp_downcast_rounding=None, bitcast=Fal
         ctx.error(
             f"dtype is {describe(dtype)}, which is no data type",
             "dtype",
-            hint="write, for example, tl.float32",
+            help="write, for example, tl.float32",
         )
     if isinstance(dtype, DType) and dtype.is_void():
         ctx.error("nothing converts to void", "dtype")

@@ -67,10 +67,10 @@ class BuildContext:
         """A number, or a tensor filled with it."""
         return self.tensor(Constant.of(value, type_of(dtype, shape).ir), dtype, shape)
 
-    def error(self, message: str, at: str = "", hint: str = "") -> NoReturn:
+    def error(self, message: str, at: str = "", help: str = "") -> NoReturn:
         """Raise the author's mistake, pointing at one argument (`at`) or at the whole call."""
         loc = self.frontend.argument_loc(at) if at else None
-        raise CompileError(message, loc or self.builder.loc, hint)
+        raise CompileError(message, loc or self.builder.loc, help)
 
     def name(self, parameter: str) -> str:
         """An argument as the message names it: its parameter, with its text where that says more."""

@@ -26,7 +26,7 @@ def static_assert(ctx: BuildContext, cond, msg=""):
         ctx.error(
             f"the condition is {describe(cond)}, which is not known while compiling",
             "cond",
-            hint="use tl.device_assert to check while running",
+            help="use tl.device_assert to check while running",
         )
     if not cond:
         text = ctx.frontend.argument_text("cond")

@@ -71,7 +71,7 @@ def make_tensor_descriptor(ctx: BuildContext, base, shape, strides, block_shape,
             "block_shape",
         )
     if element == INT1:
-        ctx.error("there are no tensor descriptors of truth values", "base", hint="use a pointer to int8")
+        ctx.error("there are no tensor descriptors of truth values", "base", help="use a pointer to int8")
     if padding_option not in PADDINGS or (padding_option == "nan" and not element.is_floating()):
         allowed = '"zero", or for floating point "nan"'
         ctx.error(f"padding_option is {describe(padding_option)}; it is {allowed}", "padding_option")
@@ -149,7 +149,7 @@ def _reduce(ctx: BuildContext, name: str, descriptor: TensorDescriptor, offsets:
         ctx.error(
             f"atomic_{name} of a tensor descriptor is for {allowed}; the tensor's type is {element}",
             "descriptor",
-            hint=f"tl.atomic_{name} on a tensor of pointers takes {element} too" if by_pointers else "",
+            help=f"tl.atomic_{name} on a tensor of pointers takes {element} too" if by_pointers else "",
         )
     value = _stored(ctx, descriptor, value, descriptor.block.shape)
     described, offsets = _described(ctx, descriptor, offsets)
@@ -209,7 +209,7 @@ def _rows(
         ctx.error(
             f"the block has shape {shape_text(block.shape)}; gather and scatter move rows of blocks of shape (1, N)",
             "descriptor",
-            hint="make the descriptor with block_shape=[1, N]",
+            help="make the descriptor with block_shape=[1, N]",
         )
     if block.shape[1] * block.element_ty.itemsize < MIN_GATHERED_BYTES:
         ctx.error(
@@ -231,7 +231,7 @@ def _rows(
         ctx.error(
             f"{ctx.name('x_offsets')} is {x_offsets.type}; rows are numbered with 32 bits",
             "x_offsets",
-            hint="convert it with .to(tl.int32)",
+            help="convert it with .to(tl.int32)",
         )
     (column,) = index_values(ctx, (y_offset,), "y_offset", wide=False)
     return cast_to(ctx, x_offsets, INT32), column
@@ -272,6 +272,6 @@ def _checked(ctx: BuildContext, value: Any) -> TensorDescriptor:
         ctx.error(
             f"{ctx.name('desc')} is {describe(value)}, which is no tensor descriptor",
             "desc",
-            hint="make one with tl.make_tensor_descriptor",
+            help="make one with tl.make_tensor_descriptor",
         )
     return value

@@ -23,18 +23,18 @@ def _check_operands(ctx: BuildContext, a: Any, b: Any) -> None:
             ctx.error(
                 f"tl.dot multiplies matrices, {ctx.name(name)} is {describe(value)}",
                 name,
-                hint="make a matrix of a vector with x[:, None] or x[None, :]",
+                help="make a matrix of a vector with x[:, None] or x[None, :]",
             )
         if value.dtype not in _OPERANDS and not value.dtype.is_fp8():
             ctx.error(
                 f"tl.dot does not multiply {value.dtype}, the type of {ctx.name(name)}",
                 name,
-                hint="convert to tl.float16, tl.bfloat16 or tl.float32",
+                help="convert to tl.float16, tl.bfloat16 or tl.float32",
             )
     if a.dtype != b.dtype and not (a.dtype.is_fp8() and b.dtype.is_fp8()):
         ctx.error(
             f"tl.dot needs operands of one type, {ctx.name('input')} is {a.dtype}, {ctx.name('other')} is {b.dtype}",
-            hint="convert one of them to the type of the other, as in x.to(y.dtype)",
+            help="convert one of them to the type of the other, as in x.to(y.dtype)",
         )
 
 
@@ -47,13 +47,13 @@ def _check_shapes(ctx: BuildContext, a: Tensor, b: Tensor) -> None:
         fits = a.shape[-1] == b.shape[-1]
         ctx.error(
             f"tl.dot sums over {a.shape[-1]} columns of input and {b.shape[-2]} rows of other: {shapes}",
-            hint=f"did you mean tl.trans({text})?" if fits else "",
+            help=f"did you mean tl.trans({text})?" if fits else "",
         )
     least = 32 if a.dtype.primitive_bitwidth == 8 else 16
     if a.shape[-1] < least:
         ctx.error(
             f"tl.dot sums over {a.shape[-1]} elements, at least {least} are needed for {a.dtype}: {shapes}",
-            hint="take a larger block, or write tl.sum(a[:, :, None] * b[None, :, :], 1)",
+            help="take a larger block, or write tl.sum(a[:, :, None] * b[None, :, :], 1)",
         )
 
 
@@ -66,7 +66,7 @@ def _result_dtype(ctx: BuildContext, a: Tensor, out_dtype: Any) -> DType:
         ctx.error(f"out_dtype is {describe(out_dtype)}, which is no data type", "out_dtype")
     if out_dtype == BF16:
         ctx.error(
-            "tl.dot does not accumulate in bf16", "out_dtype", hint="take tl.float32, and convert the result"
+            "tl.dot does not accumulate in bf16", "out_dtype", help="take tl.float32, and convert the result"
         )
     if a.dtype in (FP32, BF16):
         return FP32
@@ -79,7 +79,7 @@ def _result_dtype(ctx: BuildContext, a: Tensor, out_dtype: Any) -> DType:
 
 def _precision(ctx: BuildContext, input_precision: Any, allow_tf32: Any) -> str:
     if input_precision is not None and allow_tf32 is not None:
-        ctx.error("input_precision and allow_tf32 are both given", "allow_tf32", hint="keep input_precision")
+        ctx.error("input_precision and allow_tf32 are both given", "allow_tf32", help="keep input_precision")
     if input_precision is None:
         return "tf32" if allow_tf32 or allow_tf32 is None else "ieee"
     if not isinstance(input_precision, str) or input_precision.lower() not in _PRECISIONS:

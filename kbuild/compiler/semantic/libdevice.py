@@ -159,7 +159,7 @@ def mulhi(ctx: BuildContext, x, y):
     x, y = fitting(ctx, to_tensor(ctx, x, "x"), to_tensor(ctx, y, "y"))
     if x.dtype.is_int_signed():
         ctx.error(
-            f"libdevice.mulhi of signed integers is not available, x is {x.dtype}", "x", hint="use tl.umulhi"
+            f"libdevice.mulhi of signed integers is not available, x is {x.dtype}", "x", help="use tl.umulhi"
         )
     return ctx.tensor(ops.MulHiUI(x.value, y.value), x.dtype, x.shape)
 
@@ -360,7 +360,7 @@ def erfc(ctx: BuildContext, x):
     fp32."""
     x = _floating(ctx, x)
     if x.dtype == FP64:
-        ctx.error("libdevice.erfc is not supported in float64", "x", hint="convert the argument to float32")
+        ctx.error("libdevice.erfc is not supported in float64", "x", help="convert the argument to float32")
     size = _apply(ctx, ops.MinimumF, _apply(ctx, ops.AbsF, x), _constant(ctx, 10.5, x))
     one = _constant(ctx, 1.0, x)
     t = _apply(ctx, ops.PreciseDivF, one, _apply(ctx, ops.Fma, size, _constant(ctx, 0.5, x), one))

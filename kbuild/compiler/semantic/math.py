@@ -22,8 +22,8 @@ def unary(ctx: BuildContext, op: Any, x: Any, name: str, dtypes: tuple[DType, ..
 def check_dtype(ctx: BuildContext, x: Tensor, name: str, dtypes: tuple[DType, ...], at: str) -> None:
     if x.dtype not in dtypes:
         wanted = " or ".join(str(dtype) for dtype in dtypes)
-        hint = "convert it with .to(tl.float32)" if FP32 in dtypes else ""
-        ctx.error(f"{name} takes {wanted}, {ctx.name(at)} is {x.type}", at, hint)
+        help = "convert it with .to(tl.float32)" if FP32 in dtypes else ""
+        ctx.error(f"{name} takes {wanted}, {ctx.name(at)} is {x.type}", at, help)
 
 
 @builtin(method=True)
@@ -147,5 +147,5 @@ def fma(ctx: BuildContext, x, y, z):
     z, x = fitting(ctx, z, x, ("z", "x"))
     z, y = fitting(ctx, z, y, ("z", "y"))
     if not x.dtype.is_floating():
-        ctx.error(f"tl.fma takes floating point, {ctx.name('x')} is {x.type}", "x", hint="write x * y + z")
+        ctx.error(f"tl.fma takes floating point, {ctx.name('x')} is {x.type}", "x", help="write x * y + z")
     return ctx.tensor(ops.Fma(x.value, y.value, z.value), x.dtype, x.shape)

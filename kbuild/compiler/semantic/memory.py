@@ -44,7 +44,7 @@ def check_pointer(ctx: BuildContext, pointer: Any, function: str) -> Tensor:
     ctx.error(
         f"{function} needs a pointer, {subject} is {describe(pointer)}",
         "pointer",
-        hint='check that the pointer argument of the kernel is a pointer in the signature, as in "*fp32"',
+        help='check that the pointer argument of the kernel is a pointer in the signature, as in "*fp32"',
     )
 
 
@@ -55,7 +55,7 @@ def as_mask(ctx: BuildContext, mask: Any, pointer: Tensor) -> Tensor | None:
     mask = to_tensor(ctx, mask, "mask")
     if mask.dtype != INT1:
         ctx.error(
-            f"{ctx.name('mask')} is {mask.type}, a mask is int1", "mask", hint="compare, as in mask != 0"
+            f"{ctx.name('mask')} is {mask.type}, a mask is int1", "mask", help="compare, as in mask != 0"
         )
     return _like_pointers(ctx, mask, pointer, "mask")
 
@@ -68,13 +68,13 @@ def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str)
         ctx.error(
             f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar",
             name,
-            hint="add a tensor of offsets to the pointer",
+            help="add a tensor of offsets to the pointer",
         )
     if value.shape and common_shape(value.shape, pointer.shape) != pointer.shape:
         ctx.error(
             f"{name} has shape {shape_text(value.shape)}, the pointers have shape {shape_text(pointer.shape)}",
             name,
-            hint=_placing(ctx, name, value.shape, pointer.shape),
+            help=_placing(ctx, name, value.shape, pointer.shape),
         )
     return spread(ctx, value, pointer.shape)
 
@@ -133,13 +133,13 @@ def load(
         ctx.error(
             "boundary_check and padding_option are for block pointers (tl.make_block_ptr)",
             "boundary_check" if boundary_check else "padding_option",
-            hint="use mask and other",
+            help="use mask and other",
         )
     if other is not None and mask is None:
         ctx.error(
             "other is given without mask, so it would never be used",
             "other",
-            hint="say with mask= where it stands in",
+            help="say with mask= where it stands in",
         )
     mask = as_mask(ctx, mask, pointer)
     is_bool = isinstance(pointer.dtype, PointerDtype) and pointer.dtype.element_ty == INT1
@@ -184,7 +184,7 @@ def _load_block(
     for value, name in ((mask, "mask"), (other, "other")):
         if value is not None:
             ctx.error(
-                f"{name} is given for a block pointer", name, hint="use boundary_check and padding_option"
+                f"{name} is given for a block pointer", name, help="use boundary_check and padding_option"
             )
     assert isinstance(pointer.dtype, PointerDtype) and isinstance(pointer.dtype.element_ty, BlockType)
     block = pointer.dtype.element_ty
@@ -211,13 +211,13 @@ def store(
         ctx.error(
             f"{ctx.name('pointer')} points to constants",
             "pointer",
-            hint="its type in the signature begins with *k",
+            help="its type in the signature begins with *k",
         )
     if pointer.is_block_pointer:
         return _store_block(ctx, pointer, value, mask, boundary_check, options)
     if boundary_check:
         ctx.error(
-            "boundary_check is for block pointers (tl.make_block_ptr)", "boundary_check", hint="use mask"
+            "boundary_check is for block pointers (tl.make_block_ptr)", "boundary_check", help="use mask"
         )
     pointer, element = _bytes_for_bools(ctx, pointer)
     mask = as_mask(ctx, mask, pointer)
@@ -235,7 +235,7 @@ def stored_value(
         ctx.error(
             f"{ctx.name(name)} has shape {shape_text(value.shape)}, the pointer is a scalar",
             name,
-            hint="add a tensor of offsets to the pointer, or reduce the value first",
+            help="add a tensor of offsets to the pointer, or reduce the value first",
         )
     # Spread first: fewer conversions are the compiler's affair, and the text stays Triton's.
     return cast_to(ctx, _like_pointers(ctx, value, pointer, name), element)
@@ -247,7 +247,7 @@ def _store_block(
     assert isinstance(pointer.dtype, PointerDtype) and isinstance(pointer.dtype.element_ty, BlockType)
     block = pointer.dtype.element_ty
     if mask is not None:
-        ctx.error("mask is given for a block pointer", "mask", hint="use boundary_check")
+        ctx.error("mask is given for a block pointer", "mask", help="use boundary_check")
     value = to_tensor(ctx, value, "value")
     if value.shape and value.shape != block.shape:
         ctx.error(
@@ -259,7 +259,7 @@ def _store_block(
         ctx.error(
             f"{ctx.name('value')} is {value.dtype}, the block pointer points to {block.element_ty}",
             "value",
-            hint="convert it, as in value.to(pointer.type.element_ty.element_ty)",
+            help="convert it, as in value.to(pointer.type.element_ty.element_ty)",
         )
     value = broadcast_shape(ctx, value, block.shape, "value")
     checked = _boundary(ctx, boundary_check, len(block.shape))
@@ -282,7 +282,7 @@ def index_values(ctx: BuildContext, items: Any, name: str, wide: bool) -> tuple[
             ctx.error(
                 f"{name} has an item of {item.dtype}; offsets of block pointers are 32-bit",
                 name,
-                hint="convert it with .to(tl.int32), or use a tensor of pointers for 64-bit offsets",
+                help="convert it with .to(tl.int32), or use a tensor of pointers for 64-bit offsets",
             )
         values.append(cast_to(ctx, item, target))
     return tuple(values)
@@ -295,7 +295,7 @@ def _static_ints(ctx: BuildContext, items: Any, name: str) -> tuple[int, ...]:
             ctx.error(
                 f"{name} has {describe(item)}; its items are known while compiling",
                 name,
-                hint="pass it as a tl.constexpr argument",
+                help="pass it as a tl.constexpr argument",
             )
     return items
 
@@ -346,7 +346,7 @@ def advance(ctx: BuildContext, base, offsets):
         ctx.error(
             f"tl.advance moves block pointers, {ctx.name('base')} is {describe(base)}",
             "base",
-            hint="add the offset to a plain pointer",
+            help="add the offset to a plain pointer",
         )
     rank = len(base.dtype.element_ty.shape)  # type: ignore[union-attr]
     values = index_values(ctx, offsets, "offsets", wide=False)

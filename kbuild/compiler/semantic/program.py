@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kbuild.compiler.ops.tensor import GetNumPrograms, GetProgramId, Hint
+from kbuild.compiler.ops.tensor import AxisAttributes, GetNumPrograms, GetProgramId
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -82,7 +82,7 @@ def static_range(ctx: BuildContext, arg1, arg2=None, step=None):
             ctx.error(
                 f"{name} of tl.static_range is {describe(value)}; it must be an integer known while compiling",
                 at,
-                hint="use tl.range for a loop at run time",
+                help="use tl.range for a loop at run time",
             )
     if step == 0:
         ctx.error("step of tl.static_range is 0", "step")
@@ -109,7 +109,7 @@ def _promise(ctx: BuildContext, x: Any, values: Any, field: str) -> Tensor:
         ctx.error(
             f"values has {len(items)} items, {ctx.name('input')} has {len(x.shape)} dimensions", "values"
         )
-    return ctx.tensor(Hint(x.value, **{field: items}), x.dtype, x.shape)
+    return ctx.tensor(AxisAttributes(x.value, **{field: items}), x.dtype, x.shape)
 
 
 @builtin()
@@ -155,7 +155,7 @@ def num_warps(ctx: BuildContext):
 def cdiv(ctx: BuildContext, x, y):
     """x / y rounded up, of numbers known while compiling."""
     if isinstance(x, Tensor) or isinstance(y, Tensor):
-        ctx.error("triton.cdiv is for numbers known while compiling", hint="write tl.cdiv")
+        ctx.error("triton.cdiv is for numbers known while compiling", help="write tl.cdiv")
     return -(-x // y)
 
 

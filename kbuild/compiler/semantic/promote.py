@@ -77,12 +77,12 @@ def computation_dtype(
         return a if a == b else FP16
     if not a.is_int() or not b.is_int():
         ctx.error(
-            f"{a} and {b} have no common type", hint=f"convert one of them, as in x.to(tl.{_tl_name(FP32)})"
+            f"{a} and {b} have no common type", help=f"convert one of them, as in x.to(tl.{_tl_name(FP32)})"
         )
     if divides and a.signed != b.signed:
         ctx.error(
             f"{a} and {b} differ in sign, so neither `/`, `//` nor `%` has a useful meaning for them",
-            hint="convert one of them to the type of the other with .to(...)",
+            help="convert one of them to the type of the other with .to(...)",
         )
     return integer_promote(a, b)
 
@@ -150,20 +150,20 @@ def _check_pointers(
             ctx.error(
                 f"operand {_written(ctx, name)} is a block pointer, which takes part in no arithmetic",
                 name,
-                hint="move it with tl.advance(pointer, offsets)",
+                help="move it with tl.advance(pointer, offsets)",
             )
         if not may:
             ctx.error(
                 f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}: "
                 "this operation takes no pointers",
                 name,
-                hint="load the value with tl.load, or check the order of the kernel's arguments",
+                help="load the value with tl.load, or check the order of the kernel's arguments",
             )
         if other.is_floating() or (isinstance(other, PointerDtype) and other != own):
             ctx.error(
                 f"operand {_written(ctx, name)} is {own}, the other operand {_written(ctx, other_name)} is {other}",
                 other_name,
-                hint="offsets of pointers are integers",
+                help="offsets of pointers are integers",
             )
 
 
@@ -180,13 +180,13 @@ def _check_literal(ctx: BuildContext, value: Any, dtype: DType, name: str) -> No
         ctx.error(
             f"the number {value} is negative, the other operand is {dtype}",
             name,
-            hint="convert one of them explicitly",
+            help="convert one of them explicitly",
         )
     if not dtype.get_int_min_value() <= value <= dtype.get_int_max_value():
         ctx.error(
             f"the number {value} does not fit {dtype}, the type of the other operand",
             name,
-            hint="widen the other operand, as in x.to(tl.int64)",
+            help="widen the other operand, as in x.to(tl.int64)",
         )
 
 
@@ -218,7 +218,7 @@ def broadcast_shape(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], at: st
         ctx.error(
             f"shape {shape_text(x.shape)} does not spread to {shape_text(shape)}: the ranks differ",
             at,
-            hint=_rank_hint(ctx, at or "input", x.shape, shape),
+            help=_rank_hint(ctx, at or "input", x.shape, shape),
         )
     for axis, (own, wanted) in enumerate(zip(x.shape, shape)):
         if own not in (wanted, 1):
@@ -253,11 +253,11 @@ def same_shape(
     if shape is None:
         shorter = names[0] if len(x.shape) < len(y.shape) else names[1]
         small, large = sorted((x.shape, y.shape), key=len)
-        hint = _rank_hint(ctx, shorter, small, large) if len(small) < len(large) else ""
+        help = _rank_hint(ctx, shorter, small, large) if len(small) < len(large) else ""
         ctx.error(
             f"operands {_written(ctx, names[0])} of shape {shape_text(x.shape)} and {_written(ctx, names[1])} of shape "
             f"{shape_text(y.shape)} do not fit each other",
-            hint=hint,
+            help=help,
         )
     return spread(ctx, x, shape), spread(ctx, y, shape)
 

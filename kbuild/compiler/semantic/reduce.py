@@ -46,7 +46,7 @@ def _combine_block(ctx: BuildContext, function: Any, inputs: tuple[Tensor, ...])
                 ctx.error(
                     f"the combine function returns {describe(result)} for input {position} of {dtype}",
                     "combine_fn",
-                    hint="it must return scalars of the types it takes",
+                    help="it must return scalars of the types it takes",
                 )
         ctx.add(ReduceReturn(tuple(result.value for result in results)))
     return block
@@ -147,11 +147,11 @@ def histogram(ctx: BuildContext, input, num_bins, mask=None):
     if len(input.shape) != 1 or not input.dtype.is_int():
         ctx.error(f"tl.histogram takes a vector of integers, {ctx.name('input')} is {input.type}", "input")
     if not isinstance(num_bins, int) or num_bins <= 0 or num_bins & (num_bins - 1):
-        hint = f"take {next_power_of_two(num_bins)}" if isinstance(num_bins, int) and num_bins > 0 else ""
+        help = f"take {next_power_of_two(num_bins)}" if isinstance(num_bins, int) and num_bins > 0 else ""
         ctx.error(
             f"num_bins is {describe(num_bins)}; it must be a power of two known while compiling",
             "num_bins",
-            hint,
+            help,
         )
     mask = as_mask(ctx, mask, input)
     op = Histogram(input.value, BlockType(INT32, (num_bins,)).ir, mask and mask.value)

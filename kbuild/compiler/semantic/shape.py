@@ -27,13 +27,13 @@ def static_shape(ctx: BuildContext, shape: Any, name: str = "shape") -> tuple[in
             ctx.error(
                 f"dimension {axis} of the shape is {describe(size)}; it must be an integer known while compiling",
                 name,
-                hint=_constexpr_hint(ctx, size, name),
+                help=_constexpr_hint(ctx, size, name),
             )
         if size <= 0 or size & (size - 1):
             ctx.error(
                 f"dimension {axis} of the shape is {size}, which is no power of two",
                 name,
-                hint=f"take {next_power_of_two(size)} and mask what is too much",
+                help=f"take {next_power_of_two(size)} and mask what is too much",
             )
         numel *= size
     if numel > MAX_NUMEL:
@@ -65,7 +65,7 @@ def arange(ctx: BuildContext, start, end):
             ctx.error(
                 f"{name} of tl.arange{_named(ctx, name)} is {kind}; it must be an integer known while compiling",
                 name,
-                hint=_constexpr_hint(ctx, value, name),
+                help=_constexpr_hint(ctx, value, name),
             )
         if not -(2**31) <= value < 2**31:
             ctx.error(f"{name} of tl.arange is {value}, which does not fit int32", name)
@@ -76,7 +76,7 @@ def arange(ctx: BuildContext, start, end):
         up = next_power_of_two(size)
         ctx.error(
             f"tl.arange({start}, {end}) has {size} elements{_named(ctx, 'end')}, which is no power of two",
-            hint=f"take {up} and mask the elements from {size} on",
+            help=f"take {up} and mask the elements from {size} on",
         )
     if size > MAX_NUMEL:
         ctx.error(f"tl.arange({start}, {end}) has {size} elements, at most {MAX_NUMEL} are possible")
@@ -100,7 +100,7 @@ def full(ctx: BuildContext, shape, value, dtype):
         ctx.error(
             f"dtype is {describe(dtype)}, which is no data type",
             "dtype",
-            hint="write, for example, tl.float32",
+            help="write, for example, tl.float32",
         )
     if isinstance(value, Tensor):
         if value.numel != 1:
@@ -224,7 +224,7 @@ def trans(ctx: BuildContext, input, *dims):
             ctx.error(
                 f"tl.trans exchanges the last two dimensions, {ctx.name('input')} has shape {shape_text(input.shape)}",
                 "input",
-                hint="write x[None, :] for a row, x[:, None] for a column",
+                help="write x[None, :] for a row, x[:, None] for a column",
             )
         order = (*range(rank - 2), rank - 1, rank - 2)
     return permuted(ctx, input, order)
@@ -237,7 +237,7 @@ def cat(ctx: BuildContext, input, other, can_reorder=False):
     if not can_reorder:
         ctx.error(
             "tl.cat does not keep the order of the elements",
-            hint="pass can_reorder=True, or use tl.join and reshape",
+            help="pass can_reorder=True, or use tl.join and reshape",
         )
     if len(input.shape) != 1 or input.shape != other.shape or input.dtype != other.dtype:
         ctx.error(f"tl.cat takes two vectors of one type and size, not {input.type} and {other.type}")
@@ -267,7 +267,7 @@ def split(ctx: BuildContext, a):
         ctx.error(
             f"tl.split needs a last dimension of size 2, {ctx.name('a')} has shape {shape_text(a.shape)}",
             "a",
-            hint="reshape first, as in x.reshape(…, 2)",
+            help="reshape first, as in x.reshape(…, 2)",
         )
     scalars = len(a.shape) == 1
     if scalars:
@@ -291,7 +291,7 @@ def subscript(ctx: BuildContext, x: Tensor, index: Any) -> Tensor:
         elif entry != slice(None):
             ctx.error(
                 f"a tensor is indexed with `:` and `None` alone, not with {_index_text(entry)}",
-                hint="select elements with tl.where and tl.sum, tl.gather, or by loading them",
+                help="select elements with tl.where and tl.sum, tl.gather, or by loading them",
             )
     return x
 

@@ -240,7 +240,7 @@ class TensorMap:
         missing = [name for name, bit in needed.items() if not every & bit]
         if missing:
             raise TensorMapError(
-                f"tensor map: not set are {', '.join(missing)}", hint="is it a tensor map at all?"
+                f"tensor map: not set are {', '.join(missing)}", help="is it a tensor map at all?"
             )
         strides, sizes, box, steps = lists[:4], lists[4:9], lists[9:14], lists[14:19]
         name = ELEMENTS[element] if element < len(ELEMENTS) else f"number {element}"

@@ -60,4 +60,4 @@ def timing_named(text: str) -> Timing:
     name, number = name_and_number(text)
     if name == "random" and number is not None:
         return RandomTiming(number)
-    raise EmulationError(f"unknown timing {text!r}", hint="known are early, late and random(SEED)")
+    raise EmulationError(f"unknown timing {text!r}", help="known are early, late and random(SEED)")

@@ -25,7 +25,7 @@ class Device:
         match = re.fullmatch(r"sm_(\d+)", arch)
         if match is None or int(match[1]) not in _KNOWN:
             known = ", ".join(f"sm_{capability}" for capability in _KNOWN)
-            raise UsageError(f"there is no device of architecture {arch!r}", hint=f"known are {known}")
+            raise UsageError(f"there is no device of architecture {arch!r}", help=f"known are {known}")
         self.ordinal = ordinal
         self.arch = arch
         self.capability = int(match[1])

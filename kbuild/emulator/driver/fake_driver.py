@@ -138,7 +138,7 @@ class FakeDriver:
         with _connecting:
             if _active not in (None, self):
                 raise UsageError(
-                    "another stand-in for the driver is active", hint="use one for all tests of a process"
+                    "another stand-in for the driver is active", help="use one for all tests of a process"
                 )
             self._library = self._driver.library = ctypes.CDLL(str(path))
             self._library.kbuild_stand_in_connect(_handler)
@@ -247,7 +247,7 @@ def active() -> FakeDriver:
         if path is None:
             raise UsageError(
                 "no stand-in for the driver is active, and KBUILD_LIBCUDA names none",
-                hint="make one, or set KBUILD_LIBCUDA to what `kbuild stand-in` prints",
+                help="make one, or set KBUILD_LIBCUDA to what `kbuild stand-in` prints",
             )
         return _described(path)
 

@@ -65,7 +65,7 @@ def build(
             made = Path(tempfile.mkdtemp(prefix=".", dir=base))
         except OSError as error:
             raise ToolError(
-                f"{base}: {error.strerror}", hint="name another folder for the stand-in's library"
+                f"{base}: {error.strerror}", help="name another folder for the stand-in's library"
             ) from None
         try:
             (made / DESCRIPTION).write_text(text)
@@ -87,7 +87,7 @@ def _compile(folder: Path, source: str, entries: str, cc: Sequence[str]) -> None
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
         raise ToolError(
-            f"{cc[0]}: {error.strerror}", hint="the stand-in for the driver takes a C compiler"
+            f"{cc[0]}: {error.strerror}", help="the stand-in for the driver takes a C compiler"
         ) from None
     if done.returncode:
         raise ToolError(f"{' '.join(command)} failed with exit code {done.returncode}\n{done.stderr.strip()}")

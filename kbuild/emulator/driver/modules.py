@@ -52,7 +52,7 @@ class PtxTable:
         if not found:
             raise UsageError(
                 f"{folder} has no cubins with their PTX beside them",
-                hint="give the build folder of a project",
+                help="give the build folder of a project",
             )
         self._texts |= found
         return len(found)

@@ -101,7 +101,7 @@ def exported(version: int, without: Iterable[str] = ()) -> list[DriverFunction]:
     left_out = set(without)
     for name in left_out - set(FUNCTIONS):
         raise UsageError(
-            f"the driver has no function {name}", hint=f"known are {', '.join(sorted(FUNCTIONS))}"
+            f"the driver has no function {name}", help=f"known are {', '.join(sorted(FUNCTIONS))}"
         )
     return [
         function

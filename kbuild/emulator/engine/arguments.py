@@ -88,7 +88,7 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
 
     def value(name: str) -> Any:
         if name not in values:
-            raise EmulationError(f"no value for the parameter {name}", hint=f"there are {', '.join(values)}")
+            raise EmulationError(f"no value for the parameter {name}", help=f"there are {', '.join(values)}")
         return values[name]
 
     def argument(name: str, type_: str) -> Argument:

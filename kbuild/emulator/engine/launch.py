@@ -104,7 +104,7 @@ def run(
 def checkers_named(checks: str) -> list[Observer]:
     """The observers that look for what `checks` names.  Raises EmulationError for an unknown name."""
     if checks not in ("", "strict", "lenient"):
-        raise EmulationError(f"unknown checks {checks!r}", hint="known are strict and lenient")
+        raise EmulationError(f"unknown checks {checks!r}", help="known are strict and lenient")
     return [RaceDetector(LENIENT if checks == "lenient" else ())] if checks else []
 
 

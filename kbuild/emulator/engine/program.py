@@ -142,7 +142,7 @@ def load(text: str, entry: str | None = None, file: str = "<ptx>") -> Program:
         if len(kernels) != 1:
             raise PtxError(
                 f"the PTX has {len(kernels)} kernels; say which one",
-                hint=", ".join(kernel.name for kernel in kernels),
+                help=", ".join(kernel.name for kernel in kernels),
             )
         entry = kernels[0].name
     return decode(module, module.function(entry), file)
@@ -182,7 +182,7 @@ class _Decoder:
                     if str(instruction) not in error.message
                     else error.message
                 )
-                raise PtxError(message, Loc(self.file, instruction.line), error.hint) from None
+                raise PtxError(message, Loc(self.file, instruction.line), error.help) from None
         guard = None if block.guard is None else self.rows.slot(View(block.guard.register, "pred"))
         negated = block.guard is not None and block.guard.negated
         return StepBlock(

@@ -119,5 +119,5 @@ def schedule_named(text: str) -> Schedule:
     if name in ("random", "starve") and number is not None:
         return (RandomSchedule if name == "random" else Starve)(number)
     raise EmulationError(
-        f"unknown schedule {text!r}", hint=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)"
+        f"unknown schedule {text!r}", help=f"known are {', '.join(plain)}, random(SEED) and starve(WARP)"
     )

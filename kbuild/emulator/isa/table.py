@@ -76,6 +76,6 @@ def form_of(instruction: Instruction) -> Form:
     if form is None:
         rows = _BY_OPCODE.get(instruction.opcode)
         what = "opcode" if rows is None else "form of " + instruction.opcode
-        hint = "known are " + ", ".join(row.pattern for row in rows) if rows else ""
-        raise PtxError(f"line {instruction.line}: unknown {what}: {instruction.name}", hint=hint)
+        help = "known are " + ", ".join(row.pattern for row in rows) if rows else ""
+        raise PtxError(f"line {instruction.line}: unknown {what}: {instruction.name}", help=help)
     return form

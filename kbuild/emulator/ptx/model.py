@@ -283,7 +283,7 @@ class PtxModule:
         matching = [function for function in self.functions if function.name == name]
         if not matching:
             known = ", ".join(function.name for function in self.functions if function.is_entry) or "none"
-            raise PtxError(f"the PTX has no function {name}", hint=f"its kernels are: {known}")
+            raise PtxError(f"the PTX has no function {name}", help=f"its kernels are: {known}")
         return next((function for function in matching if function.body is not None), matching[0])
 
     def place(self, instruction: Instruction) -> Loc | None:

@@ -50,11 +50,11 @@ class Cursor:
         """1-based line of the token to come."""
         return bisect.bisect_left(self.newlines, self.starts[self.index]) + 1
 
-    def fail(self, message: str, hint: str = "") -> NoReturn:
+    def fail(self, message: str, help: str = "") -> NoReturn:
         """Raise PtxError at the token to come."""
         start, line = self.starts[self.index], self.line
         column = start - (self.newlines[line - 2] + 1 if line > 1 else 0) + 1
-        raise PtxError(message, Loc(self.file, line, column, column + max(len(self.next), 1)), hint)
+        raise PtxError(message, Loc(self.file, line, column, column + max(len(self.next), 1)), help)
 
     def take(self) -> str:
         """The token to come, and step over it."""

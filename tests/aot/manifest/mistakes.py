@@ -20,9 +20,9 @@ def mistakes(project: Path) -> list[str]:
     assert caught.value.exit_code == 2
     found = []
     for error in caught.value.errors():
-        assert "\n" not in error.message + error.hint
+        assert "\n" not in error.message + error.help
         found.append(
             f"{error.loc.line if error.loc else 0}: {error.message}"
-            + (f"; {error.hint}" if error.hint else "")
+            + (f"; {error.help}" if error.help else "")
         )
     return found

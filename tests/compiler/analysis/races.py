@@ -58,7 +58,7 @@ class Trace:
 
     def __init__(self, func: Func, arguments: dict[str, int]) -> None:
         self.num_warps = func.attrs["num_warps"]
-        self.values: dict[Value, Any] = {a: arguments.get(a.hint) for a in func.arguments}
+        self.values: dict[Value, Any] = {a: arguments.get(a.name) for a in func.arguments}
         self.events: list[Event] = []
         self.barriers: list[int] = []
         self.time = 0

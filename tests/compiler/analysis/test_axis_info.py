@@ -68,9 +68,9 @@ tt.func @f(%x: !tt.ptr<f16> {divisibility = 16}, %n: i32 {divisibility = 16}, %m
     %next_q: !tt.ptr<f16> = tt.addptr %q, %m
     scf.yield %more, %next_q
   }
-  %5: tensor<64xi32> = tt.hint %1 {divisibility = [8]}
+  %5: tensor<64xi32> = tt.axis_attributes %1 {divisibility = [8]}
   %6: tensor<64xi32> = arith.remsi %range, %1
-  %hinted: tensor<64xi32> = tt.hint %6 {divisibility = [16], contiguity = [32]}
+  %hinted: tensor<64xi32> = tt.axis_attributes %6 {divisibility = [16], contiguity = [32]}
   tt.return
 }
 """
@@ -79,9 +79,9 @@ tt.func @f(%x: !tt.ptr<f16> {divisibility = 16}, %n: i32 {divisibility = 16}, %m
 def named(text: str) -> tuple[AxisInfo, dict[str, Value]]:
     """The analysis of a function and its values by name."""
     function = parse_module(text).kernel
-    values = {a.hint: a for a in function.arguments}
+    values = {a.name: a for a in function.arguments}
     for op in function.body.walk():
-        values |= {v.hint: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
+        values |= {v.name: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
     return AxisInfo(function), values
 
 

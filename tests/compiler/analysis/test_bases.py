@@ -22,7 +22,7 @@ tt.func @f(%a: !tt.ptr<f32>, %b: !tt.ptr<f32>, %table: !tt.ptr<i64>, %n: i32, %x
 
 def written(func: Func) -> set[str] | None:
     bases = written_bases(func)
-    return None if bases is None else {base.hint for base in bases}
+    return None if bases is None else {base.name for base in bases}
 
 
 def test_an_address_is_computed_from_one_pointer() -> None:

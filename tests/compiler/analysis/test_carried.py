@@ -43,13 +43,13 @@ def kernel() -> tuple[Func, dict[str, Value]]:
     blocks = [func.body, *(region for op in func.body.walk() for region in op.regions)]
     results = [result for op in func.body.walk() for result in op.results]
     return func, {
-        value.hint: value
+        value.name: value
         for value in (*(argument for block in blocks for argument in block.arguments), *results)
     }
 
 
 def names(values: list[Value]) -> list[str]:
-    return [value.hint for value in values]
+    return [value.name for value in values]
 
 
 def first(func: Func, kind: type[Op]) -> Op:

@@ -23,7 +23,7 @@ def makers(body: str) -> list[str]:
     """The hints of what the makers of a function's operands give, in program order."""
     module = parse_module(f"{HEAD}{body}\n  tt.return\n}}\n")
     found: set[Op] = operand_makers(module.kernel)
-    return [op.results[0].hint for op in module.kernel.body.walk() if op in found]
+    return [op.results[0].name for op in module.kernel.body.walk() if op in found]
 
 
 def test_from_where_the_operand_is_loaded() -> None:
@@ -93,4 +93,4 @@ def test_which_operand_is_in_registers() -> None:
       %f: tensor<64x64xf32> = ttng.warp_group_dot %y, %tile, %sums {{atom = "m64n64k16.f16"}}
       tt.return\n}}\n""")
     dots = [op for op in module.kernel.body if isinstance(op, WarpGroupDot)]
-    assert [value.hint if (value := register_operand(dot)) else None for dot in dots] == ["x", "x", None]
+    assert [value.name if (value := register_operand(dot)) else None for dot in dots] == ["x", "x", None]

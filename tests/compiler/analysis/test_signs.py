@@ -42,9 +42,9 @@ NATURAL = {"c0", "c4", "pid", "sum", "range", "quotient", "bounded", "masked", "
 
 def values() -> dict[str, Value]:
     function = parse_module(TEXT).kernel
-    found = {argument.hint: argument for argument in function.arguments}
+    found = {argument.name: argument for argument in function.arguments}
     for op in function.body.walk():
-        found |= {v.hint: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
+        found |= {v.name: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
     return found
 
 

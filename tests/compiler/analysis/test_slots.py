@@ -36,11 +36,11 @@ def counted(
 }}
 """).kernel
     (loop,) = [op for op in func.body if isinstance(op, For)]
-    values = {value.hint: value for op in func.body.walk() for value in op.results}
+    values = {value.name: value for op in func.body.walk() for value in op.results}
     return (
         SlotNumbers(),
         loop,
-        {**values, **{value.hint: value for value in (*loop.body.arguments, *func.arguments)}},
+        {**values, **{value.name: value for value in (*loop.body.arguments, *func.arguments)}},
     )
 
 

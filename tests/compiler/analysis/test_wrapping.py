@@ -124,9 +124,9 @@ FROM_MEMORY = {
 
 def _values(text: str) -> tuple[dict[str, Value], WrappingOffsets]:
     function = parse_module(text).kernel
-    found = {argument.hint: argument for argument in function.arguments}
+    found = {argument.name: argument for argument in function.arguments}
     for op in function.body.walk():
-        found |= {v.hint: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
+        found |= {v.name: v for v in (*op.results, *(a for region in op.regions for a in region.arguments))}
     return found, WrappingOffsets(function.body)
 
 

@@ -192,7 +192,7 @@ def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
         in message
     )
     assert re.search(r"ptxas 1\d\.\d+\.\d+ made a cubin", message) and "kbuild 0.1.0, llvmlite 0." in message
-    assert "KBUILD_PTXAS" in caught.value.hint and "[package]" in caught.value.hint
+    assert "KBUILD_PTXAS" in caught.value.help and "[package]" in caught.value.help
     assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")[0]
 
 

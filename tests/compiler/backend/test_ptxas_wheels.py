@@ -116,14 +116,14 @@ def test_what_is_missing_is_said_with_the_command_that_installs_it(
 ) -> None:
     with pytest.raises(ToolError, match=message) as caught:
         choose(found, series, min_driver)
-    assert caught.value.hint == 'pip install "nvidia-cuda-nvcc-cu12==12.9.*", or set KBUILD_PTXAS to one'
+    assert caught.value.help == 'pip install "nvidia-cuda-nvcc-cu12==12.9.*", or set KBUILD_PTXAS to one'
 
 
 def test_versions_of_cuda_13_have_a_package_of_another_name() -> None:
     for series, wanted in (("13.0.88", "13.0.88"), ("", "13.5.*")):
         with pytest.raises(ToolError) as caught:
             choose([], series)
-        assert caught.value.hint.startswith(f'pip install "nvidia-cuda-nvcc=={wanted}"')
+        assert caught.value.help.startswith(f'pip install "nvidia-cuda-nvcc=={wanted}"')
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def unchanged_names(out, n):
 def test_a_loop_carries_only_what_it_changes():
     module = build_module(unchanged_names, {"out": "*i32", "n": "i32"}, {})
     (loop,) = [op for op in module.kernel.body if op.op_name == "scf.for"]
-    assert [value.hint for value in loop.results] == ["total"]
+    assert [value.name for value in loop.results] == ["total"]
 
 
 @kbuild.jit

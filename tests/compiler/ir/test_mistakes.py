@@ -132,7 +132,7 @@ def test_a_failing_pass_says_how_to_repeat_it(tmp_path) -> None:
         run_pipeline(module, find_target("sm_80"), ["break_something"], PassLog(dump=tmp_path))
     assert caught.value.message == "pass break_something failed: ZeroDivisionError: no"
     input_ = tmp_path / "00_before_failure.ttir"
-    assert caught.value.hint == f"repeat with: kbuild opt {input_} -p 'break_something' --arch sm_80"
+    assert caught.value.help == f"repeat with: kbuild opt {input_} -p 'break_something' --arch sm_80"
     assert input_.read_text().startswith("tt.func @f(%x: i32)")
 
 
@@ -153,7 +153,7 @@ def test_what_is_not_a_function(text: str, message: str) -> None:
 def test_a_builder_names_a_result_that_has_no_name() -> None:
     func, build = function(I32)
     add = build.add(AddI(func.arguments[0], func.arguments[0]), "sum")
-    assert add.result.hint == "sum"
+    assert add.result.name == "sum"
     other = AddI(func.arguments[0], func.arguments[0])
-    other.result.hint = "own"
-    assert build.add(other, "sum").result.hint == "own" and not build.add(Return(()), "nothing").results
+    other.result.name = "own"
+    assert build.add(other, "sum").result.name == "own" and not build.add(Return(()), "nothing").results

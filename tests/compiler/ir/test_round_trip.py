@@ -21,7 +21,7 @@ tt.func @tensors(%p: !tt.ptr<f32> {divisibility = 16}, %n: i32, %s: f32, %l: i64
   %c: i1 = arith.constant {value = true}
   %range: tensor<8xi32> = tt.make_range {start = 0, end = 8}
   %x: tensor<8xf32> = tt.splat %s
-  %0: tensor<8xi32> = tt.hint %range {divisibility = [8], contiguity = [8]}
+  %0: tensor<8xi32> = tt.axis_attributes %range {divisibility = [8], contiguity = [8]}
   %1: tensor<8x1xf32> = tt.expand_dims %x {axis = 1}
   %x2: tensor<8x4xf32> = tt.broadcast %1
   %2: tensor<32xf32> = tt.reshape %x2 {allow_reorder = true}
@@ -242,5 +242,5 @@ def test_equal_source_names_are_distinguished() -> None:
     module = parse_module(text)
     for op in module.kernel.body:
         for result in op.results:
-            result.hint = "y"
+            result.name = "y"
     assert print_module(module) == text

@@ -51,9 +51,9 @@ from kbuild.compiler.ops.elementwise import (
 )
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
     Broadcast,
     ExpandDims,
-    Hint,
     Load,
     MakeRange,
     Reshape,
@@ -166,8 +166,8 @@ def same_numbers(op: Op, known: AxisInfo) -> Info:
     return Info(ones, divisibility, info.constancy, info.constant)
 
 
-@transfer(Hint)
-def hint(op: Hint, known: AxisInfo) -> Info:
+@transfer(AxisAttributes)
+def axis_attributes(op: AxisAttributes, known: AxisInfo) -> Info:
     """The author knows more."""
     src = known.get(op.src)
     sizes = axes_of(op.src.type)

@@ -311,7 +311,7 @@ def find_function(path: str, name: str) -> SourceFunction:
         ]
         close = nearest(name, functions)
         advice = f"did you mean {close}?" if close else f"it has {', '.join(functions)}" if functions else ""
-        raise UsageError(f"{path} has no function {name}", hint=advice) from None
+        raise UsageError(f"{path} has no function {name}", help=advice) from None
     except Unresolved as error:
         raise CompileError(f"{name} of {path} cannot be read: {error}", Loc(path, 1)) from None
     if not isinstance(found, SourceFunction):

@@ -135,7 +135,7 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
         raise UsageError(
-            f"the source of {function.__qualname__} is not to be had", hint="put it into a file"
+            f"the source of {function.__qualname__} is not to be had", help="put it into a file"
         ) from None
     tree = parse(file, textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)

@@ -59,8 +59,8 @@ def parameter_names(func: Func) -> list[str]:
     """The LLVM names of a kernel's parameters: those of the source where LLVM takes them."""
     names: list[str] = []
     for index, argument in enumerate(func.arguments):
-        proper = re.fullmatch(r"(?!v\d+$)[A-Za-z_]\w*", argument.hint, re.ASCII)
-        name = f"%{argument.hint}" if proper else f"%arg{index}"
+        proper = re.fullmatch(r"(?!v\d+$)[A-Za-z_]\w*", argument.name, re.ASCII)
+        name = f"%{argument.name}" if proper else f"%arg{index}"
         names.append(name if name not in names else f"%arg{index}")
     return names
 

@@ -10,12 +10,12 @@ from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import coordinate, register_moves
 from kbuild.compiler.lower.core.lowering import Results, lower
 from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
     Broadcast,
     Cat,
     ExpandDims,
     GetNumPrograms,
     GetProgramId,
-    Hint,
     Join,
     MakeRange,
     Reshape,
@@ -74,8 +74,8 @@ def lower_unsplat(emit: Emitter, op: Unsplat) -> Sequence[str]:
     return chosen(emit, emit.registers(op.src), [0])
 
 
-@lower(Hint)
-def lower_hint(emit: Emitter, op: Hint) -> Sequence[str]:
+@lower(AxisAttributes)
+def lower_axis_attributes(emit: Emitter, op: AxisAttributes) -> Sequence[str]:
     return emit.registers(op.src)
 
 

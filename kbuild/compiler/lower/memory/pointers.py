@@ -29,7 +29,7 @@ from kbuild.compiler.ops.elementwise import (
     shift_factor,
     wrap,
 )
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, MakeRange, Reshape, Splat, Trans
+from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, MakeRange, Reshape, Splat, Trans
 
 VIEW_DEPTH = 48
 """How far back to look through operations."""
@@ -85,8 +85,10 @@ def _offset_parts(emit: Emitter, value: Value, register: int, depth: int) -> Par
             case ExtSI() if element_of(op.type) == I64 and element_of(op.src.type) == I32:
                 base, constant = offset_parts(emit, op.src, register, depth + 1)
                 return _extended(emit, base, "i32"), constant
-            case Splat() | Hint():
-                return offset_parts(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
+            case Splat() | AxisAttributes():
+                return offset_parts(
+                    emit, op.src, register if isinstance(op, AxisAttributes) else 0, depth + 1
+                )
             case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
                 return offset_parts(emit, op.src, source_registers(emit, op)[register], depth + 1)
             case _:
@@ -159,8 +161,8 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                         moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
                 return base, wrap(constant + more * size, 64)
-            case Splat() | Hint():
-                return address(emit, op.src, register if isinstance(op, Hint) else 0, depth + 1)
+            case Splat() | AxisAttributes():
+                return address(emit, op.src, register if isinstance(op, AxisAttributes) else 0, depth + 1)
             case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
                 return address(emit, op.src, source_registers(emit, op)[register], depth + 1)
             case _:

@@ -19,7 +19,7 @@ def add_carried(loop: For, init: Sequence[Value], hints: Sequence[str]) -> list[
     loop.init = (*loop.init, *init)
     for value in init:
         loop.results.append(Value(value.type, loop, len(loop.results)))
-    return [loop.body.add_argument(value.type, hint) for value, hint in zip(init, hints, strict=True)]
+    return [loop.body.add_argument(value.type, name) for value, name in zip(init, hints, strict=True)]
 
 
 def yield_more(loop: For, values: Sequence[Value]) -> None:

@@ -21,11 +21,11 @@ from kbuild.compiler.layout import LinearLayout, slice_of
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
 from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
     Broadcast,
     Cat,
     ExpandDims,
     Gather,
-    Hint,
     InlineAsm,
     Join,
     Load,
@@ -45,7 +45,7 @@ FREE = (Constant, Splat, MakeRange)
 """Operations whose tensor is made from nothing, in any layout."""
 MEMORY = (Load, PointerWrite, AsyncCopyGlobalToLocal)
 """Operations on tensors of pointers."""
-_POINTWISE = (*MEMORY, InlineAsm, Scan, Hint)
+_POINTWISE = (*MEMORY, InlineAsm, Scan, AxisAttributes)
 
 
 def is_pointwise(op: Op) -> bool:
@@ -172,7 +172,7 @@ def converted(builder: Builder, value: Value, layout: LinearLayout) -> Value:
         return value
     if isinstance(value.op, ConvertLayout) and layout_of(value.op.src.type) == layout:
         return value.op.src
-    return builder.add(ConvertLayout(value, type_.with_layout(layout)), value.hint).result
+    return builder.add(ConvertLayout(value, type_.with_layout(layout)), value.name).result
 
 
 def without_conversions(value: Value) -> Value:

@@ -109,7 +109,7 @@ class Splitting:
             if types is None:
                 split.append(value)
             else:
-                self.parts[value] = [Value(type_, owner, 0, value.hint) for type_ in types]
+                self.parts[value] = [Value(type_, owner, 0, value.name) for type_ in types]
                 split.extend(self.parts[value])
         return split
 

@@ -52,7 +52,7 @@ def unroll(loop: For, factor: int) -> None:
     build = Builder(loop.body, terminator, loop.loc)
     carried = list(yielded)
     for number in range(1, factor):
-        index = build.add(AddI(loop.induction, _multiplied(build, step, number)), loop.induction.hint).result
+        index = build.add(AddI(loop.induction, _multiplied(build, step, number)), loop.induction.name).result
         mapping: dict[Value, Value] = {loop.induction: index, **dict(zip(loop.carried, carried))}
         for op in operations:
             build.add(op.clone(mapping))

@@ -102,7 +102,7 @@ class _Bases(Splitting):
             return value
         build = Builder.after(op) if op is not None else Builder(value.block, value.block.first)
         pointers = build.add(Splat(base, value.type)).result
-        return build.add(AddPtr(pointers, offsets), value.hint).result if offsets is not None else pointers
+        return build.add(AddPtr(pointers, offsets), value.name).result if offsets is not None else pointers
 
     def operation(self, op: Op) -> None:
         if op.results and self.pointers.is_split(op.results[0]):
@@ -122,7 +122,7 @@ class _Bases(Splitting):
                 base, offsets = self.base_and_offsets(op.ptr)
                 uniform, rest = self.uniform.of(op.offset)
                 if uniform is not None:
-                    base = build.add(AddPtr(base, uniform), op.results[0].hint).result
+                    base = build.add(AddPtr(base, uniform), op.results[0].name).result
                 return base, added(build, offsets, rest)
             case Select():
                 return self._split_select(op, build)

@@ -5,7 +5,7 @@ for targets without a copy engine for tensors.
              %v: tensor<8x64xf16> = tt.descriptor_load %d, indices=[%i, %j]
     After:   %row: tensor<8x1xi32> = expand_dims(splat(%i) + make_range 0 … 8);  %column: tensor<1x64xi32> likewise
              %mask: tensor<8x64xi1> = broadcast(%row <u splat(%m)) and broadcast(%column <u splat(%n))
-             %stride: i64 = tt.hint %s {divisibility = [8]}
+             %stride: i64 = tt.axis_attributes %s {divisibility = [8]}
              %p: tensor<8x64x!tt.ptr<f16>> = tt.addptr splat(%x), broadcast(%row in i64 * splat(%stride)) + …
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
@@ -28,13 +28,13 @@ from kbuild.compiler.ir.types import I1, I32, I64, DescriptorType, PointerType, 
 from kbuild.compiler.ops.elementwise import AndI, CmpI, Constant, Select
 from kbuild.compiler.ops.tensor import (
     AtomicRMW,
+    AxisAttributes,
     DescriptorGather,
     DescriptorLoad,
     DescriptorReduce,
     DescriptorScatter,
     DescriptorStore,
     ExpandDims,
-    Hint,
     Load,
     MakeTensorDescriptor,
     Splat,
@@ -145,7 +145,7 @@ def _promised(build: Builder, value: Value, divisor: int) -> Value:
     none."""
     if value.op is None or isinstance(value.op, Constant) or divisor == 1:
         return value
-    return build.add(Hint(value, divisibility=(divisor,))).result
+    return build.add(AxisAttributes(value, divisibility=(divisor,))).result
 
 
 def _access(build: Builder, block: TensorType, parts: Parts, indices: Sequence[Value]) -> tuple[Value, Value]:

@@ -37,7 +37,7 @@ def carried(func: Func) -> list[tuple[str, str, str]]:
     loop = loop_of(func)
     verify(func)
     return [
-        (value.hint, start.hint, after.hint)
+        (value.name, start.name, after.name)
         for value, start, after in zip(loop.carried, loop.init, loop.yielded)
     ]
 
@@ -55,8 +55,8 @@ def test_to_carry_less() -> None:
     func = parse_module(TEXT).kernel
     drop_carried(loop_of(func), [1])
     assert carried(func) == [("part", "c0", "next")]
-    later = next(op for op in loop_of(func).body if op.results and op.result.hint == "later")
-    assert [value.hint for value in later.operands] == ["c1", "c1"], "the initial value stands in"
+    later = next(op for op in loop_of(func).body if op.results and op.result.name == "later")
+    assert [value.name for value in later.operands] == ["c1", "c1"], "the initial value stands in"
 
 
 def test_to_carry_what_is_needed_alone() -> None:

@@ -9,9 +9,9 @@ from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
     Broadcast,
     ExpandDims,
-    Hint,
     Join,
     Load,
     Reshape,
@@ -108,8 +108,8 @@ def split_of_join(op: Split) -> list[Value] | None:
     return [inner.lhs, inner.rhs]
 
 
-@shapes.on(Hint)
-def hint_on_known(op: Hint) -> Value | None:
+@shapes.on(AxisAttributes)
+def axis_attributes_on_known(op: AxisAttributes) -> Value | None:
     """Of a constant everything is known."""
     return op.src if isinstance(op.src.owner, Constant) else None
 

@@ -241,7 +241,7 @@ class _Product:
         if element == element_of(result.type):
             return result
         cast = TruncI if isinstance(element, IntType) else TruncF
-        return self.builder.add(cast(result, like(result.type, element)), self.dot.result.hint).result
+        return self.builder.add(cast(result, like(result.type, element)), self.dot.result.name).result
 
     def scalar(self, a: Value, b: Value, c: Value) -> Value:
         assert isinstance(a.type, TensorType)
@@ -263,7 +263,7 @@ class _Product:
     def product(self, a: Value, b: Value, c: Value, atom: str) -> Value:
         dot = self.dot
         return self.builder.add(
-            Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.hint
+            Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.name
         ).result
 
     def three_products(self, a: Value, b: Value, c: Value, atom: MmaAtom) -> Value:

@@ -65,7 +65,7 @@ def _rewrite(dot: Dot, func: Func, target: Target) -> None:
         ):  # Twice: they also pass through there on their way.
             return
     a, b = (tile or _new_tile(dot, index, func.attrs["num_warps"]) for index, tile in enumerate(tiles))
-    dot.replace_by(Builder.before(dot).add(LocalDot(a, b, dot.c), dot.result.hint))
+    dot.replace_by(Builder.before(dot).add(LocalDot(a, b, dot.c), dot.result.name))
 
 
 def _size(value: Value) -> int:
@@ -89,4 +89,4 @@ def _new_tile(dot: Dot, index: int, num_warps: int) -> Value:
     source = converted(builder, value, rows)  # Each element in one thread.
     reader = fma_operand(held_layout(dot.c), index, tensor_type(dot.a).shape[-1])
     layout = shared_layout(held_layout(source), bit_width(type_), [reader])
-    return builder.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), value.hint).result
+    return builder.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), value.name).result

@@ -94,7 +94,7 @@ class _Sharing:
                 else Builder(source.block, source.block.first)
             )
             tile = MemDescType(type_.shape, type_.element, layout)
-            self.tiles[source] = after.add(LocalAlloc(tile, source), source.hint).result
+            self.tiles[source] = after.add(LocalAlloc(tile, source), source.name).result
         return self.tiles[source]
 
 

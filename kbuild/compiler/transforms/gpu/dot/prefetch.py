@@ -66,7 +66,7 @@ def _split_dot(dot: Dot, step: int) -> None:
     a, b = (operand.take(0, builder) for operand in operands)
     for number in range(1, steps + 1):
         following = [operand.take(number, builder) for operand in operands if number < steps]
-        total = builder.add(Dot(a, b, total, dot.input_precision, 0, dot.atom), dot.result.hint).result
+        total = builder.add(Dot(a, b, total, dot.input_precision, 0, dot.atom), dot.result.name).result
         if following:
             a, b = following
     dot.replace_by(total)
@@ -105,7 +105,7 @@ class _SteppedOperand:
         shape[self.axis], offsets[self.axis] = self.step, number * self.step
         part = MemDescType(tuple(shape), tile.element, tile.layout)
         view = builder.add(MemDescSubslice(self.load.src, tuple(offsets), part)).result
-        return builder.add(LocalLoad(view, self.type.with_shape(shape, self.layout)), self.value.hint).result
+        return builder.add(LocalLoad(view, self.type.with_shape(shape, self.layout)), self.value.name).result
 
 
 def first_part(layout: LinearLayout, axis: int, size: int) -> LinearLayout | None:

@@ -104,7 +104,7 @@ def _rotate(
     before = Builder.before(loop)
     before.add(AsyncWait(wait.num))
     first = [_repeat(load, before, slot, loop.init[slot.index - 1]) for load in carried]
-    arguments = add_carried(loop, first, [load.result.hint for load in carried])
+    arguments = add_carried(loop, first, [load.result.name for load in carried])
     wait.move_before(last)
     builder = Builder.before(last)
     yield_more(loop, [_repeat(load, builder, slot, following) for load in carried])

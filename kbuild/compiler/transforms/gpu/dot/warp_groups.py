@@ -95,7 +95,7 @@ class WarpGroupProducts:
             a = self.shared(builder, a, 0, groups.atom)
         b = self.shared(builder, b, 1, groups.atom)
         new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
-        return builder.add(new, dot.result.hint).result
+        return builder.add(new, dot.result.name).result
 
     def swapped_product(
         self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
@@ -119,7 +119,7 @@ class WarpGroupProducts:
         new = WarpGroupDot(
             a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc, True
         )
-        return builder.add(new, dot.result.hint).result
+        return builder.add(new, dot.result.name).result
 
     def shared(
         self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False
@@ -143,7 +143,7 @@ class WarpGroupProducts:
                 else Builder(source.block, source.block.first)
             )
             self.tiles[key] = after.add(
-                LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.hint
+                LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.name
             ).result
         return self.tiles[key]
 

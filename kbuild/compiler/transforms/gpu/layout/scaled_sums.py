@@ -59,11 +59,11 @@ def keep_scaled_sum(loop: For, index: int) -> bool:
     for value in (carried, result):
         value.type = kept
     total = reduced(after, found.reduce, result, axis)
-    total.hint = result.hint
+    total.name = result.name
     for user in users:
         user.replace_operand(result, total)
     wide = builder.add(Broadcast(builder.add(ExpandDims(found.factor, axis)).result, kept)).result
-    following = builder.add(AddF(builder.add(MulF(carried, wide)).result, part), found.step.result.hint)
+    following = builder.add(AddF(builder.add(MulF(carried, wide)).result, part), found.step.result.name)
     found.step.replace_by(following)
     found.scaled.erase()
     found.reduce.erase()

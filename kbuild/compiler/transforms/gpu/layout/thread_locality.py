@@ -138,10 +138,10 @@ def _accumulate_elements(loop: For, index: int, step: Binary, reduce: Reduce) ->
     moved = after.add(reduce.clone(mapping)).result
     if moved.type != first.type:
         moved = after.add(ConvertLayout(moved, first.type)).result
-    total = after.add(type(step)(first, moved), result.hint).result
+    total = after.add(type(step)(first, moved), result.name).result
     for user in users:
         user.replace_operand(result, total)
-    inner = Builder.before(step).add(type(step)(carried, source), step.result.hint)
+    inner = Builder.before(step).add(type(step)(carried, source), step.result.name)
     conversions = [step.rhs if step.lhs is carried else step.lhs]
     step.replace_by(inner)
     while isinstance(conversions[-1].op, ConvertLayout):

@@ -90,7 +90,7 @@ class _Segments:
         if value not in made:
             if isinstance(op, ExtF):
                 same = builder.add(OpaqueCopy(_source(op), segment)).result
-                made[value] = builder.add(ExtF(same, op.type), value.hint).result
+                made[value] = builder.add(ExtF(same, op.type), value.name).result
             else:
                 mapping = {operand: self._again(operand, segment, builder, made) for operand in op.operands}
                 made[value] = builder.add(op.clone(mapping)).result

@@ -93,7 +93,7 @@ def _type_of(tile: LocalAlloc) -> MemDescType:
 def _alternate(loop: For, tiles: Sequence[LocalAlloc]) -> None:
     before = Builder.before(loop)
     zero, one, count = (before.add(Constant.of(number, I32)).result for number in (0, 1, _BUFFERS))
-    buffers = [before.add(LocalAlloc(_buffers_type(tile)), tile.result.hint).result for tile in tiles]
+    buffers = [before.add(LocalAlloc(_buffers_type(tile)), tile.result.name).result for tile in tiles]
     (slot,) = add_carried(loop, [zero], ["slot"])
     for tile, buffer in zip(tiles, buffers):
         _fill(tile, buffer, slot)
@@ -110,7 +110,7 @@ def _fill(tile: LocalAlloc, buffer: Value, slot: Value) -> None:
     """Store what `tile` is made of in the present buffer instead."""
     assert tile.src is not None
     build = Builder.before(tile)
-    view = build.add(MemDescIndex(buffer, slot), tile.result.hint).result
+    view = build.add(MemDescIndex(buffer, slot), tile.result.name).result
     build.add(LocalStore(tile.src, view))
     tile.result.replace_by(view)
     tile.erase()

@@ -111,7 +111,7 @@ class _Expansion:
         if self.barriers is not None:
             slots.append((zero, "phase"))
         handed = slots + list(self._handed())
-        arguments = add_carried(self.loop, [value for value, _ in handed], [hint for _, hint in handed])
+        arguments = add_carried(self.loop, [value for value, _ in handed], [name for _, name in handed])
         slot_arguments = arguments[: 2 * len(self.sizes)]
         read_slots, write_slots = (
             dict(zip(self.sizes, slot_arguments)),
@@ -235,10 +235,10 @@ class _Expansion:
         """All that the stages hand on, with names."""
         for progress in self.progress:
             for index, value in progress.carried.items():
-                yield value, _named(self.loop.carried[index].hint, "ahead")
+                yield value, _named(self.loop.carried[index].name, "ahead")
             for load, queue in progress.queues.items():
                 for value in queue:
-                    yield value, _named(load.result.hint, "held")
+                    yield value, _named(load.result.name, "held")
 
     def _receive(self, arguments: Iterator[Value]) -> None:
         """Take over what `_handed` gave, in the same order, as block arguments."""
@@ -269,7 +269,7 @@ class _Expansion:
     def _at(self, load: Load, op: MemDescIndex | LocalAlloc) -> Value:
         """Insert an operation at the place in the source where the load is, and under its name."""
         op.loc = load.loc
-        return self.builder.add(op, load.result.hint).result
+        return self.builder.add(op, load.result.name).result
 
     def _early(self, iteration: int) -> tuple[Value, Value]:
         """The induction value of one of the first iterations, and whether that iteration exists."""
@@ -291,8 +291,8 @@ class _Expansion:
         return self.builder.add(Constant.of(value, I32)).result
 
 
-def _named(hint: str, suffix: str) -> str:
-    return f"{hint}_{suffix}" if hint else ""
+def _named(name: str, suffix: str) -> str:
+    return f"{name}_{suffix}" if name else ""
 
 
 def _tile_bytes(buffers: Value) -> int:

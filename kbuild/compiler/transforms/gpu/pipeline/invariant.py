@@ -57,7 +57,7 @@ def keep_in_shared_memory(loop: For, tiles: dict[Load, MemDescType]) -> None:
     runs = before.add(CmpI(loop.lower, loop.upper, "slt")).result if tiles else None
     for load, tile in tiles.items():
         assert runs is not None
-        buffer = before.add(LocalAlloc(tile, _loaded_where(load, runs, before)), load.result.hint).result
+        buffer = before.add(LocalAlloc(tile, _loaded_where(load, runs, before)), load.result.name).result
         load.replace_by(Builder.before(load).add(LocalLoad(buffer, load.result.type)))
 
 
@@ -68,4 +68,4 @@ def _loaded_where(load: Load, runs: Value, before: Builder) -> Value:
     forget_descriptor(early)
     wide = before.add(Splat(runs, like(load.result.type, I1))).result
     early.mask = wide if load.mask is None else before.add(AndI(load.mask, wide)).result
-    return before.add(early, load.result.hint).result
+    return before.add(early, load.result.name).result

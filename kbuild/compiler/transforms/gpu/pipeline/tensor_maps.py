@@ -156,7 +156,7 @@ def map_argument(func: Func, sources: MapSources, box: TensorType, hints: Mappin
             return argument
     func.argument_hints = (*known, hints)
     base = func.arguments[number_of(sources.base)]
-    name, taken = f"{base.hint or 'tensor'}_map", {argument.hint for argument in func.arguments}
+    name, taken = f"{base.name or 'tensor'}_map", {argument.name for argument in func.arguments}
     while name in taken:
         name += "_"
     return func.body.add_argument(DescriptorType(box), name)
@@ -190,16 +190,16 @@ def note_maps(
     bring, `together` are the loads that a cluster's programs do together."""
     notes = []
     for load in loads:
-        name = load.result.hint or "a load"
+        name = load.result.name or "a load"
         if load in maps:
             notes.append(
-                f"{name}: by {maps[load].hint}"
+                f"{name}: by {maps[load].name}"
                 + ", by all programs of a cluster together" * (load in together)
             )
         elif load.desc is not None and load in obstacles:
             notes.append(f"{name}: {obstacles[load]}")
         elif load.desc is not None:
-            other = next(iter(obstacles)).result.hint or "another load"
+            other = next(iter(obstacles)).result.name or "another load"
             notes.append(f"{name}: {other} of the same loop is not by the copy engine")
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)

@@ -63,10 +63,10 @@ def shared_loads(func: Func, loop: For, loads: Sequence[Load]) -> list[Load]:
 
 def unused(func: Func, reason: str, loop: For | None = None) -> CompileError:
     """The mistake of a cluster without a tile in common."""
-    hint = f"leave cluster_size out, or have the programs next to each other along axis {AXIS} of the grid read the same tile"
+    help = f"leave cluster_size out, or have the programs next to each other along axis {AXIS} of the grid read the same tile"
     size = func.attrs["cluster_size"]
     return CompileError(
-        f"{func.name}: cluster_size is {size}, but {reason}", loop.loc if loop else func.loc, hint
+        f"{func.name}: cluster_size is {size}, but {reason}", loop.loc if loop else func.loc, help
     )
 
 

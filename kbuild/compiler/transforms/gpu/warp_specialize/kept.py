@@ -58,11 +58,11 @@ def consume_kept(ring: Ring, loop: For) -> None:
         inside = add_carried(level, inside, ["slot", "phase"])
     slot, phase = inside
     builder = Builder(levels[-1].body, levels[-1].body.first, loop.loc)
-    tiles = tuple(builder.add(MemDescIndex(buffer, slot), buffer.hint).result for buffer in ring.buffers)
+    tiles = tuple(builder.add(MemDescIndex(buffer, slot), buffer.name).result for buffer in ring.buffers)
     for load, tile in zip(ring.loads, tiles):
         replace_uses(levels[-1], load, tile)
     builder = Builder.before(loop)
-    builder.add(WaitBarrier(builder.add(MemDescIndex(ring.full, slot), ring.full.hint).result, phase, tiles))
+    builder.add(WaitBarrier(builder.add(MemDescIndex(ring.full, slot), ring.full.name).result, phase, tiles))
     builder = Builder.after(loop)
     ring.release(builder, slot, builder.add(Constant.of(1, I1)).result, fenced=False)
     yield_more(levels[-1], ring.following(Builder.before(levels[-1].body.terminator), slot, phase))

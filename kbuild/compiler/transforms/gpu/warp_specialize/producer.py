@@ -113,7 +113,7 @@ class Skeleton:
         around = any(inner is self.loop for inner in loop.walk())
         handed = state if around else []
         old = [loop.induction, *(loop.carried[number] for number in kept)]
-        names = [*(argument.hint for argument in old), *("" for _ in handed)]
+        names = [*(argument.name for argument in old), *("" for _ in handed)]
         body = Block([argument.type for argument in old] + [value.type for value in handed], names)
         mapping.update(zip(old, body.arguments))
         bounds = [mapping.get(value, value) for value in (loop.lower, loop.upper, loop.step)]

@@ -165,7 +165,7 @@ def make_ring(
     buffers = []
     for load, tile in zip(loads, tiles):
         type_ = MemDescType((count, *tile.tile_shape), tile.element, tile.layout)
-        buffers.append(builder.add(LocalAlloc(type_), load.result.hint).result)
+        buffers.append(builder.add(LocalAlloc(type_), load.result.name).result)
     pair = MemDescType((count, 1), I64, unswizzled((1,), (0,)))
     full, empty = (builder.add(LocalAlloc(pair), name).result for name in ("full", "empty"))
     builder.add(InitBarrier(full, 1))
@@ -229,7 +229,7 @@ def _order(loop: For) -> Callable[[Op], int]:
 
 
 def _element(builder: Builder, many: Value, slot: Value) -> Value:
-    return builder.add(MemDescIndex(many, slot), many.hint).result
+    return builder.add(MemDescIndex(many, slot), many.name).result
 
 
 def _tile_bytes(buffers: Value) -> int:

@@ -84,7 +84,7 @@ def _recognise(
             raise MatchFailure("the kernel may write to where it reads")
         starts = [trips_replaced(axis.start, forms) for axis in tile.axes]
     except MatchFailure as reason:
-        func.attrs["tma"] = (*func.attrs.get("tma", ()), f"{load.result.hint or 'a load'}: {reason}")
+        func.attrs["tma"] = (*func.attrs.get("tma", ()), f"{load.result.name or 'a load'}: {reason}")
         return
     type_ = load.result.type
     assert isinstance(type_, TensorType)
@@ -112,11 +112,11 @@ def _check_hardware(tile: Tile, load: Load, func: Func) -> None:
         raise MatchFailure(f"a row of the block has less than {MIN_ROW_BYTES} bytes")
     if _divisor(tile.base, func) % ALIGNMENT:
         raise MatchFailure(
-            f"{tile.base.hint or 'its base'} is not known to be divisible by {ALIGNMENT} bytes"
+            f"{tile.base.name or 'its base'} is not known to be divisible by {ALIGNMENT} bytes"
         )
     for axis in tile.axes[:-1]:
         if _divisor(axis.stride, func) * size % ALIGNMENT:
-            name = axis.stride.hint if isinstance(axis.stride, Value) else axis.stride
+            name = axis.stride.name if isinstance(axis.stride, Value) else axis.stride
             raise MatchFailure(f"the stride {name} is not known to be divisible by {ALIGNMENT} bytes")
 
 

@@ -22,7 +22,7 @@ tt.func @f(%x: tensor<32x32xf16, #rows>) attributes {num_warps = 4} {
 def stripped(module: Module) -> dict[str, str]:
     """What stands behind each value, by name."""
     results = [result for op in module.kernel.body for result in op.results]
-    return {result.hint: without_conversions(result).hint for result in results}
+    return {result.name: without_conversions(result).name for result in results}
 
 
 def test_a_value_before_any_changes_of_its_layout() -> None:

@@ -238,7 +238,7 @@ def release_of_queries(module: Module) -> ArriveBarrier:
     found = [
         op
         for op in ops(module, ArriveBarrier)
-        if isinstance(op, ArriveBarrier) and op.tiles[0].hint.startswith("queries")
+        if isinstance(op, ArriveBarrier) and op.tiles[0].name.startswith("queries")
     ]
     (release,) = found
     return release

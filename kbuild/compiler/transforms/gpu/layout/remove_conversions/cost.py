@@ -21,7 +21,7 @@ from kbuild.compiler.ops.elementwise import (
     RemSI,
     Select,
 )
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Hint, Load, Reshape, Trans
+from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, Load, Reshape, Trans
 from kbuild.compiler.transforms._support.layout_flow import FREE
 
 LOOP_WEIGHT = 8
@@ -30,7 +30,7 @@ _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
 _WARP_TRIP = 20
 """One through memory of each warp's own."""
-_RENAMING = (Broadcast, ExpandDims, Reshape, Trans, Hint)
+_RENAMING = (Broadcast, ExpandDims, Reshape, Trans, AxisAttributes)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
 _SECTOR_BITS = 256
 """The smallest unit of a cache line that is fetched."""

@@ -97,4 +97,4 @@ class _Copies:
 
 def _convert(value: Value, layout: LinearLayout) -> Value:
     builder = Builder.after(value.op) if value.op is not None else Builder(value.block, value.block.first)
-    return builder.add(ConvertLayout(value, tensor_type(value).with_layout(layout)), value.hint).result
+    return builder.add(ConvertLayout(value, tensor_type(value).with_layout(layout)), value.name).result

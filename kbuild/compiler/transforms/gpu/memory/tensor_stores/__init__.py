@@ -64,12 +64,12 @@ def tensor_stores(module: Module, target: Target) -> None:
             for one in placed:
                 one.give_back_value()
             notes.append(
-                f"{func.arguments[base].hint}: shared memory has no room for its tiles, the threads write them"
+                f"{func.arguments[base].name}: shared memory has no room for its tiles, the threads write them"
             )
     ordered = [placed for placed in everything if placed in chosen]
     waits = [placed.first_waits(ordered) for placed in ordered]
     for placed, before in zip(ordered, waits):
-        notes.append(f"{func.arguments[placed.access.base].hint}: written by {placed.finish(before).hint}")
+        notes.append(f"{func.arguments[placed.access.base].name}: written by {placed.finish(before).name}")
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *dict.fromkeys(notes))
     for op in list(func.body.walk()):

@@ -304,7 +304,7 @@ def test_a_pass_is_a_file_and_its_place_in_a_pipeline(tree: Path) -> None:
 
 
 INSTRUCTION = """\
-    Row(
+    InstructionSpec(
         "szext.wrap{u32|s32}",
         "t = t u32",
         "the lowest bits alone, as a number",
@@ -321,7 +321,7 @@ def test_an_instruction_of_the_emulator_is_a_row_and_a_golden_line(tree: Path) -
     insert(golden, "tanh.approx.f32 |", GOLDEN)
     tests = ("tests/emulator/isa/test_golden.py", "-k", "golden_ones or every_row or no_two_rows")
     assert "unknown opcode: szext.wrap.s32" in python(tree, "-m", "pytest", *tests).stdout
-    insert(row, '    Row("brev{b32|b64}"', INSTRUCTION)
+    insert(row, '    InstructionSpec("brev{b32|b64}"', INSTRUCTION)
     assert changed(tree) == ["kbuild/emulator/isa/bits.py", "tests/emulator/isa/golden_lanes.txt"]
     passed(tree, *tests)
     passed(tree, "tests/emulator/isa/test_device_vectors.py", "-k", "every_lane_wise_row")

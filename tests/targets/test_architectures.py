@@ -72,7 +72,7 @@ def test_a_sample_of_the_zoo_assembles(arch: str, name: str) -> None:
         signature=case.signature(case.make(np.random.default_rng(0))),
         constexprs=case.constexprs,
         target=arch,
-        **case.options(arch),
+        options=case.options(arch),
     )
     assert artifact.metadata.target == arch and artifact.metadata.spill_stores == 0
     assert f".target {artifact.metadata.arch}" in artifact.asm["ptx"]
@@ -142,7 +142,7 @@ def test_a_program_may_use_the_shared_memory_of_its_architecture(tmp_path: Path)
             signature=signature,
             constexprs=case.constexprs,
             target="sm_120",
-            **case.options("sm_120"),
+            options=case.options("sm_120"),
         )
 
 

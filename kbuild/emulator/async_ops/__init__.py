@@ -1,4 +1,4 @@
-"""Asynchronous operations: copies, mbarriers and products of warpgroups, and when they take effect."""
+"""Asynchronous operations: copies, mbarriers and wgmmas, and when they take effect."""
 
 from kbuild.emulator.async_ops.agent import Asynchronous, agent_of
 from kbuild.emulator.async_ops.operation import AsyncObserver, ByteExtent, Operation

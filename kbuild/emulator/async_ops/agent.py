@@ -1,4 +1,4 @@
-"""What of a CTA works beside its warps."""
+"""The asynchronous units of a CTA, which work beside its warps."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from kbuild.emulator.async_ops.cp_async import CopyGroups
 from kbuild.emulator.async_ops.mbarrier import Barriers
 from kbuild.emulator.async_ops.transfers import Transfers
-from kbuild.emulator.async_ops.wgmma import Products
+from kbuild.emulator.async_ops.wgmma import WgmmaQueues
 
 PATIENCE = 16
-"""Looks at an mbarrier in vain after which one operation lands, so that spinning ends."""
+"""After this many failed tests of an mbarrier one operation lands, so that spinning ends."""
 
 
 class Asynchronous:
-    """The copy engines, mbarriers and tensor cores of one CTA; the engine's agent for them."""
+    """TMA, mbarriers and tensor cores of one CTA; the engine's agent for them."""
 
     def __init__(self, cta: Any) -> None:
         self.cta = cta
@@ -22,13 +22,13 @@ class Asynchronous:
         self.barriers = Barriers(cta.shared)
         self.copies = CopyGroups(cta.memory, 32 * cta.warp_count, self.timing)
         self.transfers = Transfers(cta.memory, self.timing)
-        self.products = Products(cta.memory, cta.warp_count, self.timing)
+        self.wgmmas = WgmmaQueues(cta.memory, cta.warp_count, self.timing)
         self.looked: set[tuple[int, int, int]] = set()
-        """Warp, barrier and phase of waits that came back in vain once."""
+        """Warp, barrier and phase of waits that have failed once."""
         self._looks = 0
 
     def land(self) -> bool:
-        """Let one operation that somebody may wait for take effect.  False where none is under way."""
+        """Let one operation that a thread may wait for take effect.  False where none is under way."""
         return self.transfers.land() or self.copies.land()
 
     def looked_in_vain(self) -> None:
@@ -40,9 +40,9 @@ class Asynchronous:
                     return
 
     def finish(self) -> None:
-        """The CTA has ended.  Raises Fault for what is still under way and must not be."""
+        """The CTA has ended.  Raises Fault for operations that must not be under way any more."""
         self.transfers.finish()
-        self.products.finish()
+        self.wgmmas.finish()
 
 
 def agent_of(cta: Any) -> Asynchronous:

@@ -1,4 +1,4 @@
-"""`cp.async`: copies from global to shared memory that each thread gathers in groups and waits for."""
+"""`cp.async`: copies from global to shared memory that each thread commits in groups and waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import ByteExtent, Operation, hears, tell
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation, hears, notify
 from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.engine.memory import Memory, Space
 
@@ -48,7 +48,7 @@ class CopyGroups:
         """Groups that each thread has committed."""
         self.pending: list[Copy] = []
         self._arrivals: list[tuple[int, Callable[[], None]]] = []
-        """Threads that want something done once their copies so far have landed."""
+        """Callbacks of threads, for when their copies so far have landed."""
 
     def issue(
         self,
@@ -90,7 +90,7 @@ class CopyGroups:
             np.zeros(count, bool),
         )
         observers = self.memory.observers
-        tell(observers, "issued", copy)
+        notify(observers, "issued", copy)
         if self.timing.lands_at_issue():
             self._land(copy, copy.flying.copy())
         else:
@@ -117,19 +117,19 @@ class CopyGroups:
                 self._land(copy, due & copy.flying)
                 copy.awaited |= due
                 copy.open = not copy.awaited.all()
-                tell(self.memory.observers, "awaited", copy, copy.threads[due], False, site)
+                notify(self.memory.observers, "awaited", copy, copy.threads[due], False, site)
         self.pending = [copy for copy in self.pending if copy.open]
         self._arrive()
 
     def when_landed(self, thread: int, action: Callable[[], None]) -> None:
-        """Do something once all copies that a thread has issued so far have landed."""
+        """Call something once all copies that a thread has issued so far have landed."""
         if any(copy.flying[copy.threads == thread].any() for copy in self.pending):
             self._arrivals.append((thread, action))
         else:
             action()
 
     def land(self) -> bool:
-        """Land the copies of a thread for which something waits.  False where nothing does."""
+        """Land the copies of a thread with a callback.  False where there is none."""
         if not self._arrivals:
             return False
         thread = self._arrivals[self.timing.choose(len(self._arrivals))][0]
@@ -139,7 +139,7 @@ class CopyGroups:
         return True
 
     def _arrive(self) -> None:
-        """Do what waited for copies that have landed now."""
+        """Call what waited for copies that have now landed."""
         waiting, self._arrivals = self._arrivals, []
         for thread, action in waiting:
             self.when_landed(thread, action)

@@ -90,7 +90,7 @@ class Barriers:
         barrier = self._live.get(offset)
         if barrier is None:
             self.shared.check(np.array([offset]), 8)
-            raise Fault("mbarrier-misuse", f"there is no initialised mbarrier at shared address {offset:#x}")
+            raise Fault("mbarrier-misuse", f"no initialised mbarrier at shared address {offset:#x}")
         if self._word(offset) != barrier.word:
             raise Fault("mbarrier-misuse", f"the mbarrier at shared address {offset:#x} was overwritten")
         return barrier
@@ -144,8 +144,8 @@ class Barriers:
         return self.at(offset).phase & 1 != parity
 
     def passed_token(self, offset: int, phase: int) -> bool:
-        """`test_wait` with what an arrival gave.  Raises Fault for a phase that is neither current nor the
-        one before."""
+        """`test_wait` with the phase that an arrival returned.  Raises Fault for a phase that is
+        neither current nor the one before."""
         current = self.at(offset).phase
         if not current - 1 <= phase <= current:
             raise Fault(
@@ -157,7 +157,7 @@ class Barriers:
     def describe(self, offset: int) -> str:
         barrier = self._live.get(offset)
         if barrier is None:
-            return f"at shared address {offset:#x}, which is no mbarrier any more"
+            return f"at shared address {offset:#x}, which is not an mbarrier any more"
         return (
             f"at the mbarrier at shared address {offset:#x} (phase {barrier.phase}: {barrier.pending} of {barrier.expected}"
             f" arrivals and {barrier.transactions} bytes to come)"

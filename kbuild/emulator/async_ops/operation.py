@@ -1,4 +1,4 @@
-"""What is common to operations that take effect later, and what a race detector may hear of them."""
+"""Operations that take effect later, and the events of theirs that observers are notified of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ByteExtent:
     """int64, into `space.data`."""
     size: int
     known: dict[int, np.ndarray] = field(default_factory=dict)
-    """The granules that it touches, by their size, where somebody has asked before."""
+    """The granules that it touches, by their size; filled on demand."""
 
     def check(self) -> None:
         """Raise Fault unless all bytes are aligned and inside live memory."""
@@ -32,7 +32,7 @@ class ByteExtent:
         return (self.offsets[:, None] + np.arange(self.size)).ravel()
 
     def poison(self) -> None:
-        """Make the bytes what nobody may rely on while the operation is under way."""
+        """Poison the bytes: they are undefined while the operation is under way."""
         self.space.data.reshape(-1, self.size)[self.offsets // self.size] = POISON
 
 
@@ -41,7 +41,7 @@ class Operation:
     """One asynchronous operation, of one thread or one warp."""
 
     kind: str
-    """`copy` (cp.async), `load`, `store` or `reduce` (bulk and tensor copies), or `product` (wgmma)."""
+    """`copy` (cp.async), `load`, `store` or `reduce` (bulk and tensor copies), or `wgmma`."""
     site: Any
     """The batch, the instruction, and the lanes that issued it."""
     reads: tuple[ByteExtent, ...]
@@ -49,10 +49,10 @@ class Operation:
 
 
 class AsyncObserver(Protocol):
-    """Hears of asynchronous operations and of mbarriers.
+    """Is notified of asynchronous operations and of mbarriers.
 
     The bytes that an operation touches count as touched at any time from `issued` to `awaited`, or for an
-    operation that an mbarrier tells of until `passed` with the phase that `arrived` named.  Landing also
+    operation that an mbarrier tracks until `passed` with the phase that `arrived` named.  Landing also
     calls `Observer.accessed`, with the site of the issue.
     """
 
@@ -79,8 +79,8 @@ class AsyncObserver(Protocol):
         ...
 
 
-def tell(observers: Iterable[Any], event: str, *what: Any) -> None:
-    """Tell the observers that want to hear of an event."""
+def notify(observers: Iterable[Any], event: str, *what: Any) -> None:
+    """Notify the observers that handle an event."""
     for observer in observers:
         method = getattr(observer, event, None)
         if method is not None:
@@ -88,5 +88,5 @@ def tell(observers: Iterable[Any], event: str, *what: Any) -> None:
 
 
 def hears(observers: Iterable[Any], event: str) -> bool:
-    """Whether an observer wants to hear of an event."""
+    """Whether an observer handles an event."""
     return any(hasattr(observer, event) for observer in observers)

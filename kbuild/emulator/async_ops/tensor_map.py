@@ -1,7 +1,7 @@
-"""Tensor maps: what the copy engine must know of an array in global memory, and its 128 bytes.
+"""Tensor maps: the description of an array in global memory for TMA, and its 128 bytes.
 
-The driver's own encoding is not published, and nobody but hardware reads it.  The emulator, with the stand-in
-for the driver that makes maps for it, uses this one (little-endian; bytes not named are zero):
+The driver's own encoding is not published, and only hardware reads it.  The emulator, and the fake driver
+that makes maps for it, use this one (little-endian; bytes not named are zero):
 
     0    u64     address of the array
     8    u32     which fields are set, one bit each: see `_Bit`
@@ -97,7 +97,7 @@ class TensorMap:
     """Bytes between neighbours in dimensions 1 and up; dimension 0 is contiguous."""
     box: tuple[int, ...]
     steps: tuple[int, ...]
-    """Element strides: every how many elements of the box one is copied; of dimension 0 it is ignored."""
+    """Element strides: of how many elements of the box one is copied; ignored for dimension 0."""
     swizzle: int = 0
     """0 none, 1 32 bytes, 2 64 bytes, 3 128 bytes."""
     fill_nan: bool = False
@@ -136,8 +136,8 @@ class TensorMap:
             (len(self.strides) == rank - 1, f"{len(self.strides)} strides for rank {rank}"),
             (len(self.box) == rank, f"{len(self.box)} box sizes for rank {rank}"),
             (len(self.steps) == rank, f"{len(self.steps)} element strides for rank {rank}"),
-            (self.element in ELEMENTS, f"{self.element} is no element type"),
-            (rows > 0, f"there is no swizzle mode {self.swizzle}"),
+            (self.element in ELEMENTS, f"{self.element} is not an element type"),
+            (rows > 0, f"{self.swizzle} is not a swizzle mode"),
         ]
         if not all(holds for holds, _ in lists):
             return lists
@@ -151,7 +151,7 @@ class TensorMap:
             *(
                 (
                     n % 16 == 0 and 0 <= n < 1 << 40,
-                    f"stride {n} of dimension {i} is no multiple of 16 below 2^40",
+                    f"stride {n} of dimension {i} is not a multiple of 16 below 2^40",
                 )
                 for i, n in enumerate(self.strides, 1)
             ),
@@ -164,10 +164,10 @@ class TensorMap:
                 for i, n in enumerate(self.steps)
             ),
             (self.interleave == 0, f"interleave {self.interleave} is not supported"),
-            (inner % 16 == 0, f"the box is {inner} bytes wide, no multiple of 16"),
+            (inner % 16 == 0, f"the box is {inner} bytes wide, not a multiple of 16"),
             (
                 self.box_bytes <= LARGEST_BOX,
-                f"the box has {self.box_bytes} bytes, more than the {LARGEST_BOX} that there may be",
+                f"the box has {self.box_bytes} bytes, more than the {LARGEST_BOX} allowed",
             ),
             (
                 self.swizzle == 0 or inner <= rows,
@@ -258,8 +258,8 @@ class TensorMap:
 
 
 def replace(data: bytes, field: str, index: int, value: int) -> bytes:
-    """The 128 bytes after `tensormap.replace.tile.FIELD` with this ordinal.  Raises TensorMapError for fields
-    unknown."""
+    """The 128 bytes after `tensormap.replace.tile.FIELD` with this ordinal.  Raises TensorMapError for unknown
+    fields."""
     address, every, *small = _LAYOUT.unpack(data)
     flat = dict(zip(("rank", "elemtype", "interleave_layout", "swizzle_mode", "fill_mode"), range(5)))
     bits = (_Bit.RANK, _Bit.ELEMENT, _Bit.INTERLEAVE, _Bit.SWIZZLE, _Bit.FILL)
@@ -274,7 +274,7 @@ def replace(data: bytes, field: str, index: int, value: int) -> bytes:
     elif field in flat:
         if field == "elemtype":
             if value >= len(_DEVICE_ELEMENTS):
-                raise TensorMapError(f"tensor map: {value} is no element type")
+                raise TensorMapError(f"tensor map: {value} is not an element type")
             value = ELEMENTS.index(_DEVICE_ELEMENTS[value])
         small[flat[field]] = value & 0xFF
         every |= bits[flat[field]]
@@ -285,5 +285,5 @@ def replace(data: bytes, field: str, index: int, value: int) -> bytes:
         )
         every |= 1 << (first + index)
     else:
-        raise TensorMapError(f"tensor map: there is no field {field} with the ordinal {index}")
+        raise TensorMapError(f"tensor map: no field {field} with the ordinal {index}")
     return _LAYOUT.pack(address, every, *small)

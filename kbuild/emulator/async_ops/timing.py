@@ -1,7 +1,7 @@
 """When asynchronous operations take effect: the adversary.
 
-PTX promises only that an operation takes effect between its issue and the wait for it.  A kernel that is
-right is right for every choice; `early` hides missing waits, `late` lays them bare, `random` mixes.
+PTX guarantees only that an operation takes effect between its issue and the wait for it.  A correct kernel
+is correct for every choice; `early` hides missing waits, `late` exposes them, `random` mixes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Timing:
 
 
 class Late(Timing):
-    """Not before somebody must wait; the last one issued first."""
+    """Not before a thread must wait; the last one issued first."""
 
     name, adversarial = "late", True
 

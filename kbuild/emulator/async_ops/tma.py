@@ -1,4 +1,4 @@
-"""The copy engine's arithmetic: which elements of an array and which bytes of shared memory a box stands for."""
+"""The arithmetic of TMA: the elements of an array and the bytes of shared memory that a box covers."""
 
 from __future__ import annotations
 
@@ -48,11 +48,13 @@ def box_at(
             "tma-misuse", f"{len(coordinates)} coordinates for a tensor map of rank {tensor_map.rank}"
         )
     if shared % 128:
-        raise Fault("misaligned", f"the box lies at shared address {shared:#x}, which is no multiple of 128")
+        raise Fault(
+            "misaligned", f"the box lies at shared address {shared:#x}, which is not a multiple of 128"
+        )
     element = tensor_map.element_bytes
     first, end = coordinates[0] * element, -(-tensor_map.sizes[0] * element // unit) * unit
     if first % _CHUNK:
-        place = f"element {coordinates[0]} of its rows, which is no multiple of {_CHUNK} bytes"
+        place = f"element {coordinates[0]} of its rows, which is not a multiple of {_CHUNK} bytes"
         raise Fault("tma-misuse", f"the box begins at {place}: an illegal instruction")
     size = _CHUNK if wide and end % _CHUNK == 0 else element
     moved = (tensor_map.moved[0] * element // size, *tensor_map.moved[1:])

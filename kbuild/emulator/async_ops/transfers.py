@@ -1,4 +1,4 @@
-"""Bulk and tensor copies: loads that an mbarrier tells of, and stores that threads gather in groups and wait
+"""Bulk and tensor copies: loads that an mbarrier tracks, and stores that threads commit in groups and wait
 for."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops.mbarrier import Barriers
-from kbuild.emulator.async_ops.operation import ByteExtent, Operation, tell
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation, notify
 from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.async_ops.tma import reduce_elements, rounded
 from kbuild.emulator.engine.findings import Fault
@@ -27,7 +27,7 @@ class Transfer(Operation):
     element: str = ""
     """Type of the elements, where a load rounds them to it."""
     barriers: tuple[tuple[Barriers, int], ...] = ()
-    """The mbarriers (owner, offset) to tell that all bytes of a destination have landed."""
+    """The mbarriers (owner, offset) to notify when all bytes of a destination have landed."""
     reduction: tuple[str, str] | None = None
     """Operation and element type, where the destination is combined with the source."""
     thread: int = 0
@@ -58,11 +58,11 @@ class Transfers:
         """Groups that each thread has committed."""
 
     def load(self, transfer: Transfer) -> None:
-        """Begin a copy that mbarriers tell of.  Raises Fault for bytes out of bounds."""
+        """Begin a copy that mbarriers track.  Raises Fault for bytes out of bounds."""
         transfer.check()
         for owner, offset in transfer.barriers:
             owner.at(offset)
-        tell(self.memory.observers, "issued", transfer)
+        notify(self.memory.observers, "issued", transfer)
         if self.timing.lands_at_issue():
             self._land(transfer)
             return
@@ -75,7 +75,7 @@ class Transfers:
         out of bounds."""
         transfer.check()
         transfer.group = self.committed.get(transfer.thread, 0)
-        tell(self.memory.observers, "issued", transfer)
+        notify(self.memory.observers, "issued", transfer)
         if self.timing.lands_at_issue():
             self._take(transfer)
         if transfer.data is not None and self.timing.lands_at_issue():
@@ -100,7 +100,7 @@ class Transfers:
                 transfer.read_awaited = True
                 if not only_reads:
                     self._put(transfer)
-                tell(
+                notify(
                     self.memory.observers, "awaited", transfer, np.array([transfer.thread]), only_reads, site
                 )
             if only_reads or not due:
@@ -115,7 +115,7 @@ class Transfers:
         return True
 
     def finish(self) -> None:
-        """The CTA has ended: its stores complete.  Raises Fault for what still uses its shared memory."""
+        """The CTA has ended: its stores complete.  Raises Fault for copies that still use its shared memory."""
         own = self.memory.spaces["shared"]
         for transfer in self.loads:
             if all(extent.space is not own for extent in transfer.writes):
@@ -135,12 +135,12 @@ class Transfers:
         self.stores.clear()
 
     def _land(self, transfer: Transfer) -> None:
-        """Read, write, and tell the mbarriers."""
+        """Read, write, and notify the mbarriers."""
         self._take(transfer)
         self._put(transfer)
         for (owner, offset), extent in zip(transfer.barriers, transfer.writes):
             phase = owner.complete(offset, len(extent.offsets) * extent.size)
-            tell(self.memory.observers, "arrived", (owner.shared, offset), phase, transfer.site, transfer)
+            notify(self.memory.observers, "arrived", (owner.shared, offset), phase, transfer.site, transfer)
 
     def _take(self, transfer: Transfer) -> None:
         if transfer.data is not None or transfer.written:

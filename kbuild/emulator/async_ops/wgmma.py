@@ -1,7 +1,7 @@
-"""`wgmma.mma_async`: products of warpgroups under way, worked out one warp at a time.
+"""`wgmma.mma_async`: the wgmma operations under way, computed one warp at a time.
 
 The rows of A and D that a warp owns depend on no other warp, and a wait orders only the warp that executes
-it; so each warp has a queue of its own.  Products of one warp take effect in the order of their issue.
+it; so each warp has a queue of its own.  Operations of one warp take effect in the order of their issue.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import ByteExtent, Operation, hears, tell
+from kbuild.emulator.async_ops.operation import ByteExtent, Operation, hears, notify
 from kbuild.emulator.async_ops.timing import Timing
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.memory import Memory
@@ -82,7 +82,7 @@ class WgmmaOperation(Operation):
     b: int
     """Descriptor of B."""
     before: np.ndarray | WgmmaOperation | None = None
-    """The accumulator: bits [registers, lanes], the product under way that makes it, or None for zero."""
+    """The accumulator: bits [registers, lanes], the operation under way that computes it, or None for zero."""
     result: np.ndarray | None = None
     """Bits of the elements of D, [rows, columns]."""
     spread: bool = False
@@ -90,8 +90,8 @@ class WgmmaOperation(Operation):
     group: int = 0
 
 
-class Products:
-    """The products of the warps of one CTA."""
+class WgmmaQueues:
+    """The wgmma operations of the warps of one CTA: one queue for each warp."""
 
     def __init__(self, memory: Memory, warp_count: int, timing: Timing) -> None:
         self.memory = memory
@@ -102,7 +102,7 @@ class Products:
         self.fenced = [False] * warp_count
         """Warps that have executed `wgmma.fence`."""
         self._extents: dict[tuple[Any, ...], tuple[ByteExtent, ...]] = {}
-        """What products read, by their shape, warp of the warpgroup and descriptors."""
+        """The bytes that operations read, by their shape, warp of the warpgroup and descriptors."""
         self._places: dict[tuple[Any, ...], tuple[np.ndarray, np.ndarray]] = {}
         """Offsets of operands in shared memory, and the numbers of their elements there, once they have been
         checked."""
@@ -120,7 +120,7 @@ class Products:
         b: int,
         accumulates: bool,
     ) -> None:
-        """Begin the product of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
+        """Begin the wgmma of consecutive warps of one warpgroup, from warp `first` of the CTA on."""
         count = len(d) // 32
         if not all(self.fenced[first : first + count]):
             raise Fault(
@@ -129,11 +129,11 @@ class Products:
         self._agree(site, first, count, (shape, a if isinstance(a, int) else "registers", b, accumulates))
         if not self.timing.adversarial and not hears(self.memory.observers, "issued"):
             inner = tuple((first + index) % 4 for index in range(count))
-            product = WgmmaOperation(
-                "product", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None
+            operation = WgmmaOperation(
+                "wgmma", site, (), (), shape, names, inner, d, a, b, d.read() if accumulates else None
             )
-            self._compute(product)
-            _spread(product)
+            self._compute(operation)
+            _spread(operation)
             return
         for index in range(count):
             lanes = 32 * index, 32 * index + 32
@@ -153,19 +153,19 @@ class Products:
         accumulates: bool,
     ) -> None:
         queue = self.queues[warp]
-        product = WgmmaOperation(
-            "product", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b
+        operation = WgmmaOperation(
+            "wgmma", site, self._reads(shape, warp % 4, a, b), (), shape, names, (warp % 4,), d, a, b
         )
-        product.group = self.committed[warp]
+        operation.group = self.committed[warp]
         owner = self._owner(queue, names)
         if accumulates:
-            product.before = d.read().copy() if owner is None else owner
-        tell(self.memory.observers, "issued", product)
-        queue.append(product)
+            operation.before = d.read().copy() if owner is None else owner
+        notify(self.memory.observers, "issued", operation)
+        queue.append(operation)
         if self.timing.lands_at_issue() and all(other.result is not None for other in queue[:-1]):
-            self._compute(product)
-            _spread(product)
-            product.spread = True
+            self._compute(operation)
+            _spread(operation)
+            operation.spread = True
         elif self.timing.adversarial:
             d.write(0xFFFFFFFF)
 
@@ -184,15 +184,15 @@ class Products:
         for warp in warps:
             queue = self.queues[warp]
             while queue and queue[0].group < self.committed[warp] - allowed:
-                product = queue[0]
-                self._compute(product)
+                operation = queue[0]
+                self._compute(operation)
                 del queue[0]
-                if not product.spread and not any(product.names.d == other.names.d for other in queue):
-                    _spread(product)
-                tell(self.memory.observers, "awaited", product, 32 * warp + np.arange(32), False, site)
+                if not operation.spread and not any(operation.names.d == other.names.d for other in queue):
+                    _spread(operation)
+                notify(self.memory.observers, "awaited", operation, 32 * warp + np.arange(32), False, site)
 
     def finish(self) -> None:
-        """The CTA has ended.  Raises Fault where the warps of a warpgroup did not execute the same products."""
+        """The CTA has ended.  Raises Fault where the warps of a warpgroup did not execute the same wgmmas."""
         for warp, issued in enumerate(self.issued):
             if issued:
                 raise Fault(
@@ -201,15 +201,15 @@ class Products:
                 )
 
     def _agree(self, site: Any, first: int, count: int, what: tuple[Any, ...]) -> None:
-        """Note what warps issue; raise Fault when warps of one warpgroup issue different products."""
+        """Note what warps issue; raise Fault when warps of one warpgroup issue different wgmmas."""
         if first // 4 * 4 + 4 > self.warp_count:
             raise Fault(
                 "wgmma-divergent",
-                f"the CTA has {self.warp_count} warps, so warp {first} is in no whole warpgroup",
+                f"the CTA has {self.warp_count} warps, so warp {first} is not in a whole warpgroup",
             )
         if count == 4:
             if any(self.issued[first + index] for index in range(4)):
-                raise Fault("wgmma-divergent", "the warps of a warpgroup execute different products")
+                raise Fault("wgmma-divergent", "the warps of a warpgroup execute different wgmmas")
             return
         group = self.issued[first // 4 * 4 : first // 4 * 4 + 4]
         for warp in range(first, first + count):
@@ -219,28 +219,28 @@ class Products:
                 if place < len(other) and other[place] != self.issued[warp][place]:
                     raise Fault(
                         "wgmma-divergent",
-                        "the warps of a warpgroup execute different products, or with different descriptors",
+                        "the warps of a warpgroup execute different wgmmas, or with different descriptors",
                     )
         agreed = min(map(len, group))
         for other in group:
             del other[:agreed]
 
     def _owner(self, queue: list[WgmmaOperation], names: Registers) -> WgmmaOperation | None:
-        """The last product under way with the same accumulator.  Raises Fault where products share registers
-        otherwise."""
+        """The last operation under way with the same accumulator.  Raises Fault where operations share
+        registers otherwise."""
         owner = None
         for other in queue:
             if names.of_a & other.names.of_d:
                 raise Fault(
                     "wgmma-registers",
-                    "a register of A is the accumulator of a product that has not been waited for",
+                    "a register of A is the accumulator of a wgmma that has not been waited for",
                 )
             if names.d == other.names.d:
                 owner = other
             elif names.of_d & other.names.of_d:
                 raise Fault(
                     "wgmma-registers",
-                    "an accumulator shares registers with that of a product that has not been waited for",
+                    "an accumulator shares registers with that of a wgmma that has not been waited for",
                 )
         return owner
 
@@ -260,29 +260,29 @@ class Products:
         self._extents[key] = extents
         return extents
 
-    def _compute(self, product: WgmmaOperation) -> None:
-        """Read the operands as they are now and work out the sums."""
-        if product.result is not None:
+    def _compute(self, operation: WgmmaOperation) -> None:
+        """Read the operands as they are now and compute the sums."""
+        if operation.result is not None:
             return
-        shape = product.shape
-        if isinstance(product.a, int):
-            first, extent = 16 * product.warps[0], 16 * len(product.warps)
-            left = self._operand(product, product.a, first, extent, shape.kind_a, shape.transposed_a)
+        shape = operation.shape
+        if isinstance(operation.a, int):
+            first, extent = 16 * operation.warps[0], 16 * len(operation.warps)
+            left = self._operand(operation, operation.a, first, extent, shape.kind_a, shape.transposed_a)
         else:
-            left = tensor.operand_of_registers(_by_warp(product.a.read()), shape.kind_a)
-        right = self._operand(product, product.b, 0, shape.columns, shape.kind_b, shape.transposed_b)
-        before, c = product.before, None
+            left = tensor.operand_of_registers(_by_warp(operation.a.read()), shape.kind_a)
+        right = self._operand(operation, operation.b, 0, shape.columns, shape.kind_b, shape.transposed_b)
+        before, c = operation.before, None
         if isinstance(before, WgmmaOperation):
             assert before.result is not None
             c = tensor.elements(before.result, shape.kind_d)
         elif before is not None:
             c = tensor.accumulator(_by_warp(before), shape.kind_d)
         total = tensor.multiply(left, right, c, shape.scale_a, shape.scale_b)
-        product.result = tensor.finish(total, shape.kind_d, shape.saturate)
-        product.before = None
+        operation.result = tensor.finish(total, shape.kind_d, shape.saturate)
+        operation.before = None
 
     def _operand(
-        self, product: WgmmaOperation, bits: int, first: int, extent: int, kind: str, transposed: bool
+        self, operation: WgmmaOperation, bits: int, first: int, extent: int, kind: str, transposed: bool
     ) -> np.ndarray:
         """Elements of an operand in shared memory, float64 [extent, k]."""
         shared, size = self.memory.spaces["shared"], tensor.ELEMENT_BITS[kind] // 8
@@ -294,7 +294,7 @@ class Products:
         offsets, elements = found
         for observer in self.memory.observers:
             observer.accessed(
-                "load", shared, offsets, size, np.zeros(len(offsets), np.int64), None, product.site
+                "load", shared, offsets, size, np.zeros(len(offsets), np.int64), None, operation.site
             )
         return tensor.elements(shared.view(size).take(elements), kind)
 
@@ -304,8 +304,8 @@ def _by_warp(registers: np.ndarray) -> np.ndarray:
     return registers.reshape(len(registers), -1, 32)
 
 
-def _spread(product: WgmmaOperation) -> None:
+def _spread(operation: WgmmaOperation) -> None:
     """Put a result into its registers."""
-    assert product.result is not None
-    registers = tensor.accumulator_registers(product.result, product.shape.kind_d)
-    product.d.write(registers.reshape(len(registers), -1))
+    assert operation.result is not None
+    registers = tensor.accumulator_registers(operation.result, operation.shape.kind_d)
+    operation.d.write(registers.reshape(len(registers), -1))

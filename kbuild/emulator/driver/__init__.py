@@ -1,7 +1,7 @@
-"""A stand-in for the CUDA driver: a shared library libcuda.so.1 whose devices are emulated.
+"""A fake CUDA driver: a shared library libcuda.so.1 whose devices are emulated.
 
-Programs and packages that load the driver run unchanged on a machine without a GPU: modules, launches,
-memory, streams, events and graphs are there, on several devices of any architecture, and every call can be
+Programs and packages that load the driver run unchanged on a machine without a GPU: it has modules,
+launches, memory, streams, events and graphs, on several devices of any architecture, and every call can be
 made to fail.
 """
 

@@ -1,4 +1,4 @@
-"""Arrays on the stand-in's devices, as packages take them: with `__cuda_array_interface__`."""
+"""Arrays on the fake driver's devices, as packages take them: with `__cuda_array_interface__`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kbuild.errors import UsageError
 
 
 class Array:
-    """A contiguous array on a device; its memory is given back when the object goes."""
+    """A contiguous array on a device; its memory is freed with the object."""
 
     def __init__(
         self, driver: Driver, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
@@ -30,7 +30,7 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        # Those of ml_dtypes have letters of their own, which nobody else knows: they are bytes here.
+        # Those of ml_dtypes have letters of their own, which no other library knows: they are bytes here.
         kind = self.dtype.str if self.dtype.isbuiltin == 1 else f"<V{self.dtype.itemsize}"
         return {
             "version": 3,
@@ -59,7 +59,7 @@ class Array:
             self._driver.copy_in(self.device, self.pointer, host.reshape(-1).view(np.uint8))
 
     def free(self) -> None:
-        """Give the memory back; a kernel that touches it later is told of."""
+        """Free the memory; a kernel that touches it later is reported."""
         if self.pointer:
             self._driver.release(self.pointer)
         self.pointer, self.nbytes, self.size, self.shape = 0, 0, 0, (0,)

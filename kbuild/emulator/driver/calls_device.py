@@ -44,7 +44,7 @@ def cuGetErrorString(driver: Driver, result: Int, text: Pointer) -> None:
 
 
 def _find_address(driver: Driver, symbol: int, function: int, version: int) -> bool:
-    """Put the address of the newest form of a function that a version has; whether there is one."""
+    """Put the address of the newest form of a function that a version has; returns whether it has one."""
     name = host.read_text(symbol)
     known = {one.name: one for one in exported(min(version, driver.settings.version))}
     forms = [
@@ -61,7 +61,7 @@ def _find_address(driver: Driver, symbol: int, function: int, version: int) -> b
 @call(since=11030, before_init=True)
 def cuGetProcAddress(driver: Driver, symbol: Pointer, function: Pointer, version: Int, flags: Word) -> None:
     if not _find_address(driver, symbol, function, version):
-        raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"there is no {host.read_text(symbol)}")
+        raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"no function {host.read_text(symbol)}")
 
 
 @call(since=12000, before_init=True)
@@ -89,7 +89,7 @@ def cuDeviceGet(driver: Driver, device: Pointer, ordinal: Int) -> None:
 @call()
 def cuDeviceGetName(driver: Driver, name: Pointer, length: Int, device: Int) -> None:
     if length < 1:
-        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "there is no room for the name")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the buffer has no room for the name")
     host.write(name, driver.device(device).name.encode()[: length - 1] + b"\0")
 
 
@@ -132,7 +132,7 @@ def _make_context(driver: Driver, device: Device, is_primary: bool) -> DriverCon
 
 
 def _end(driver: Driver, context: DriverContext) -> None:
-    """Do what work there is, and take away what belongs to a context."""
+    """Do the pending work, and remove what belongs to a context."""
     context.finish()
     context.is_alive = False
     modules = {handle: module for handle, module in driver.handles(LoadedModule) if module.context is context}
@@ -181,7 +181,7 @@ def cuDevicePrimaryCtxReset_v2(driver: Driver, device: Int) -> None:
 
 
 def _reset(driver: Driver, device: Device) -> None:
-    """End the primary context with all that belongs to it; its handle stays, and retaining it starts it anew."""
+    """End the primary context with all that belongs to it; its handle stays, and retaining it restarts it."""
     if device.primary is not None:
         _end(driver, device.primary)
 

@@ -163,7 +163,7 @@ def cuPointerGetAttribute(driver: Driver, value: Pointer, attribute: Int, addres
         if known == attribute:
             host.put(value, format, answer)
             return
-    raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"there is no attribute {attribute} of pointers")
+    raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"pointers have no attribute {attribute}")
 
 
 @call(since=7000)

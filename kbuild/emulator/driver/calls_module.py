@@ -71,7 +71,7 @@ def cuModuleGetGlobal_v2(
 ) -> None:
     found, wanted = driver.find(LoadedModule, module), host.read_text(name)
     if wanted not in found.symbols:
-        raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"there is no variable {wanted}")
+        raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"no variable {wanted}")
     variable = next(variable for variable in found.ptx.variables if variable.name == wanted)
     for target, answer in ((address, found.symbols[wanted]), (size, size_of(variable))):
         if target:
@@ -260,7 +260,7 @@ def _packed(function: LoadedFunction, extra: int) -> tuple[bytes, ...]:
 
 
 def _work(driver: Driver, function: LoadedFunction, launched: LaunchCall) -> LaunchWork:
-    """What a launch does once it is its turn."""
+    """The work of a launch, which its stream runs."""
     settings, device = driver.settings, function.module.context.device
 
     def run(earlier: Callable[[], None] | None) -> None:

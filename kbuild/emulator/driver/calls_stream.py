@@ -90,7 +90,7 @@ def cuStreamBeginCapture_v2(driver: Driver, stream: Pointer, mode: Int) -> None:
             DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured"
         )
     if mode not in CaptureMode.__members__.values():
-        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"there is no capture mode {mode}")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"no capture mode {mode}")
     captured.begin(CaptureMode(mode), threading.get_ident())
 
 

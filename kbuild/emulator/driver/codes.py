@@ -1,4 +1,4 @@
-"""Results of the driver's functions and the numbers of its attributes, as in cuda.h, and what refuses a call."""
+"""Results of the driver's functions and the numbers of its attributes, as in cuda.h, and `Refused`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DriverResult(IntEnum):
 
     @property
     def words(self) -> str:
-        """The result in words."""
+        """The description of the result."""
         return "no error" if self == 0 else self.name.removeprefix("CUDA_ERROR_").replace("_", " ").lower()
 
 
@@ -70,7 +70,7 @@ FINDINGS = {
 
 
 class Refused(KbuildError):
-    """Raised where a call fails, with its result and, where there is more to say, why."""
+    """Raised where a call fails, with its result and, where known, the reason."""
 
     def __init__(self, result: int, why: str = "") -> None:
         super().__init__(f"{result!r}: {why}" if why else repr(result))
@@ -137,7 +137,7 @@ class PointerAttribute(IntEnum):
 
 
 class JitOption(IntEnum):
-    """CUjit_option, those that are heeded."""
+    """CUjit_option, those that have an effect."""
 
     INFO_LOG_BUFFER = 3
     INFO_LOG_BUFFER_SIZE = 4
@@ -146,7 +146,7 @@ class JitOption(IntEnum):
 
 
 class CaptureMode(IntEnum):
-    """CUstreamCaptureMode: whose unsafe calls a capture refuses."""
+    """CUstreamCaptureMode: the threads whose unsafe calls a capture refuses."""
 
     GLOBAL = 0
     THREAD_LOCAL = 1

@@ -1,5 +1,5 @@
-"""The state of the stand-in, and how a call is answered: one at a time, logged, and refused where a test
-asked for it."""
+"""The state of the fake driver, and how a call is answered: one at a time, logged, and refused where a test
+requests it."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ class Settings:
     version: int = 13000
     """The driver's: 1000 * major + 10 * minor."""
     is_late: bool = False
-    """Whether work waits until somebody waits for it."""
+    """Whether work is done only when a thread waits for it."""
     schedule: str = "lockstep"
     """Order of warps."""
     timing: str = "late"
     """When asynchronous copies land."""
     checks: str = ""
-    """Which rules of the race detector are looked at: `strict`, `lenient`, or none."""
+    """Which rules of the race detector are checked: `strict`, `lenient`, or none."""
 
 
 class Driver:
-    """What the library stands for."""
+    """The driver that the library stands for."""
 
     def __init__(self, archs: Sequence[str], settings: Settings, table: PtxTable, memory: int) -> None:
         self.settings = settings
@@ -158,8 +158,8 @@ class Driver:
                 )
 
     def fail_next(self, name: str, result: int, times: int = 1) -> None:
-        """Let the next calls of a function, in any of its forms, fail.  Raises UsageError for a name that
-        there is not."""
+        """Let the next calls of a function, in any of its forms, fail.  Raises UsageError for an unknown
+        name."""
         family = family_of(name)
         if family not in {function.family for function in FUNCTIONS.values()}:
             raise UsageError(f"the driver has no function {name}")
@@ -167,12 +167,12 @@ class Driver:
             self._injected.setdefault(family, deque()).extend([int(result)] * times)
 
     def forget_failures(self) -> None:
-        """Let nothing fail any more that has not failed yet."""
+        """Cancel the failures that have not happened yet."""
         with self._lock:
             self._injected.clear()
 
     def init(self) -> None:
-        """cuInit.  Raises Refused where there is no device."""
+        """cuInit.  Raises Refused if there are no devices."""
         if not self.devices:
             raise Refused(DriverResult.CUDA_ERROR_NO_DEVICE)
         self._process = os.getpid()
@@ -187,7 +187,7 @@ class Driver:
     def allocate(self, ordinal: int, size: int, name: str, element: int) -> int:
         """The address of fresh bytes on a device, an array of elements of so many bytes where that is not 0.
 
-        Raises Refused where there are not so many.
+        Raises Refused where not enough are free.
         """
         with self._lock:
             self._collect()
@@ -198,11 +198,11 @@ class Driver:
             return address
 
     def release(self, address: int) -> None:
-        """Give memory back, at the next call: a kernel may be running."""
+        """Free memory, at the next call: a kernel may be running."""
         self._released.append(address)
 
     def _collect(self) -> None:
-        """Give the memory back that was released."""
+        """Free the memory that was released."""
         while self._released:
             device = self.locate(self._released[0])
             self._finish(device)
@@ -225,13 +225,12 @@ class Driver:
             self._finish(self.devices[ordinal])
             self.devices[ordinal].heap.bytes(address, data.nbytes)[:] = data
 
-    # Words for results
+    # Descriptions of results
 
     def text(self, result: int, is_name: bool) -> int | None:
-        """The address of a result's name, or of what it means; None for a number that is no result.
+        """The address of a result's name, or of what it means; None for a number that is not a result.
 
-        What it means is said in full, with what the emulator found, for the result of the thread's last call
-        that failed.
+        The description has the emulator's findings too, for the result of the thread's last failed call.
         """
         if result not in DriverResult.__members__.values():
             return None
@@ -250,13 +249,13 @@ class Driver:
     # Objects and their handles
 
     def keep(self, thing: object) -> int:
-        """A handle for a thing."""
+        """A new handle for an object."""
         self._next_handle += 0x100
         self._handles[self._next_handle] = thing
         return self._next_handle
 
     def find(self, kind: type[_T], handle: int) -> _T:
-        """The thing of a handle.  Raises Refused where there is none of that kind."""
+        """The object of a handle.  Raises Refused where there is none of that kind."""
         thing = self._handles.get(handle)
         if not isinstance(thing, kind):
             result = (
@@ -264,7 +263,7 @@ class Driver:
                 if kind is DriverContext
                 else DriverResult.CUDA_ERROR_INVALID_HANDLE
             )
-            raise Refused(result, f"{handle:#x} is no {object_name(kind)}")
+            raise Refused(result, f"{handle:#x} is not a known {object_name(kind)}")
         return thing
 
     def drop(self, handle: int) -> None:
@@ -272,7 +271,7 @@ class Driver:
         del self._handles[handle]
 
     def handles(self, kind: type[_T] | tuple[type[_T], ...]) -> list[tuple[int, _T]]:
-        """All things of a kind, or of several, that are there, with their handles."""
+        """All existing objects of a kind, or of several, with their handles."""
         return [(handle, thing) for handle, thing in self._handles.items() if isinstance(thing, kind)]
 
     def contexts(self) -> list[DriverContext]:
@@ -286,7 +285,7 @@ class Driver:
         if not 0 <= ordinal < len(self.devices):
             raise Refused(
                 DriverResult.CUDA_ERROR_INVALID_DEVICE,
-                f"there is no device {ordinal}; there are {len(self.devices)}",
+                f"no device {ordinal}; there are {len(self.devices)}",
             )
         return self.devices[ordinal]
 
@@ -314,7 +313,7 @@ class Driver:
             return context.streams.setdefault(-thread, Stream(context.default, handle))
         if handle not in context.streams:
             raise Refused(
-                DriverResult.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is no stream of the current context"
+                DriverResult.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is not a stream of the current context"
             )
         return context.streams[handle]
 
@@ -338,7 +337,7 @@ class Driver:
         for device in self.devices:
             if device.heap.allocation(address) is not None:
                 return device
-        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"{address:#x} is no address on a device")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"{address:#x} is not an address on a device")
 
 
 def object_name(kind: type) -> str:

@@ -15,7 +15,7 @@ _SHARED_LIMITS = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 120: 101376, 1
 _THREADS = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 120: 1536, 121: 1536}
 """Threads that a multiprocessor holds; 2,048 for all others."""
 _KNOWN = (75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
-"""Compute capabilities that there are, as 10 * major + minor."""
+"""The existing compute capabilities, as 10 * major + minor."""
 
 
 class Device:
@@ -25,7 +25,7 @@ class Device:
         match = re.fullmatch(r"sm_(\d+)", arch)
         if match is None or int(match[1]) not in _KNOWN:
             known = ", ".join(f"sm_{capability}" for capability in _KNOWN)
-            raise UsageError(f"there is no device of architecture {arch!r}", help=f"known are {known}")
+            raise UsageError(f"no device of architecture {arch!r}", help=f"known are {known}")
         self.ordinal = ordinal
         self.arch = arch
         self.capability = int(match[1])
@@ -51,7 +51,7 @@ class Device:
         return 65536 if self.capability == 75 else _SHARED_LIMITS.get(self.capability, 232448)
 
     def attribute(self, number: int) -> int:
-        """The value of an attribute; 0 for those that stand for something the device lacks."""
+        """The value of an attribute; 0 for features that the device lacks."""
         named = DeviceAttribute
         values = {
             named.MAX_THREADS_PER_BLOCK: 1024,

@@ -1,4 +1,4 @@
-"""The stand-in for the CUDA driver: a real libcuda.so.1 whose kernels run on the CPU."""
+"""The fake CUDA driver: a real libcuda.so.1 whose kernels run on the CPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _connecting = threading.RLock()
 
 
 def _answer(name: bytes, words: Any) -> int:
-    """The result of a call, from the stand-in that is active."""
+    """The result of a call, from the active fake driver."""
     answering = _active
     if answering is None:
         return int(DriverResult.CUDA_ERROR_DEINITIALIZED)
@@ -60,7 +60,7 @@ class FakeDriver:
             assert (out.copy_to_host() == x + y).all()
 
     One at a time may be active in a process.  What a package has opened stays with it: import the package
-    after the stand-in is active, and use one stand-in for all tests of a process.
+    after the fake driver is active, and use one for all tests of a process.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class FakeDriver:
 
         `devices` are architectures, `builds` folders with cubins and their PTX, `version` is the CUDA version
         of the driver and `without` names functions that it lacks.  `streams` says when work is done: `early`,
-        at once, or `late`, when somebody waits for it.  `schedule`, `timing` and `checks` are those of
+        at once, or `late`, when a thread waits for it.  `schedule`, `timing` and `checks` are those of
         `kbuild.emulator.run`, `memory` is bytes of each device, `folder` where the library is kept, and `cc`
-        the C compiler.  Raises UsageError for what there is not.
+        the C compiler.  Raises UsageError for unknown names.
         """
         if streams not in ("early", "late"):
             raise UsageError(f"streams is {streams!r}, expected 'early' or 'late'")
         for parse, text in ((schedule_named, schedule), (timing_named, timing), (checkers_named, checks)):
-            parse(text)  # A mistake is told here, and not at a launch.
+            parse(text)  # A mistake is reported here, and not at a launch.
         self._description = {
             "devices": list(devices),
             "builds": [str(Path(build).resolve()) for build in builds],
@@ -115,8 +115,7 @@ class FakeDriver:
 
     @property
     def path(self) -> Path:
-        """The library, for KBUILD_LIBCUDA; its folder will do for LD_LIBRARY_PATH.  Built when it is first
-        asked for."""
+        """The library, for KBUILD_LIBCUDA; its folder serves for LD_LIBRARY_PATH.  Built on first use."""
         if self._path is None:
             self._path = library.build(
                 self._description, self._version, self._description["without"], self._folder, self._cc
@@ -124,7 +123,7 @@ class FakeDriver:
         return self._path
 
     def __enter__(self) -> FakeDriver:
-        """Answer the library's calls from now on.  Raises UsageError while another stand-in does."""
+        """Answer the library's calls from now on.  Raises UsageError while another one does."""
         self._connect(self.path)
         return self
 
@@ -137,9 +136,7 @@ class FakeDriver:
         global _active
         with _connecting:
             if _active not in (None, self):
-                raise UsageError(
-                    "another stand-in for the driver is active", help="use one for all tests of a process"
-                )
+                raise UsageError("another fake driver is active", help="use one for all tests of a process")
             self._library = self._driver.library = ctypes.CDLL(str(path))
             self._library.kbuild_stand_in_connect(_handler)
             _active = self
@@ -160,7 +157,7 @@ class FakeDriver:
         """In a forked child, where there are no others."""
         self._driver.forget_threads()
 
-    # What happened
+    # What has happened
 
     @property
     def calls(self) -> list[DriverCall]:
@@ -189,8 +186,7 @@ class FakeDriver:
 
     @property
     def leftovers(self) -> list[str]:
-        """The modules, streams, events and graphs that are there still, and the memory that is not given
-        back."""
+        """The modules, streams, events and graphs that still exist, and the memory that is not freed."""
         things = self._driver.handles((LoadedModule, Stream, Event, Graph))
         objects = [f"{object_name(type(thing)).capitalize()} {handle:#x}" for handle, thing in things]
         return objects + [
@@ -205,16 +201,16 @@ class FakeDriver:
         """Let the next calls of a function fail with a result, such as 209, in any of its forms (`Ex`,
         `_v2`).
 
-        Raises UsageError for a function that there is not.
+        Raises UsageError for an unknown function.
         """
         self._driver.fail_next(name, result, times)
 
     def forget_failures(self) -> None:
-        """Let nothing fail any more that has not failed yet."""
+        """Cancel the failures that have not happened yet."""
         self._driver.forget_failures()
 
     def register(self, cubin: bytes, ptx: str) -> None:
-        """Let a cubin be loaded from now on; it does what this PTX says."""
+        """Accept a cubin from now on; its kernels run this PTX."""
         self._driver.table.register(cubin, ptx)
 
     # Arrays
@@ -230,12 +226,12 @@ class FakeDriver:
         """An array on a device, of bytes 0xFF: NaN, or -1."""
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         if not 0 <= device < len(self._driver.devices):
-            raise UsageError(f"there is no device {device}; there are {len(self._driver.devices)}")
+            raise UsageError(f"no device {device}; there are {len(self._driver.devices)}")
         return Array(self._driver, device, sizes, np.dtype(dtype), name)
 
 
 def active() -> FakeDriver:
-    """The stand-in that this process uses: the one that is active, or that KBUILD_LIBCUDA or LD_LIBRARY_PATH
+    """The fake driver that this process uses: the one that is active, or that KBUILD_LIBCUDA or LD_LIBRARY_PATH
     name.
 
     Raises UsageError where there is none.
@@ -246,15 +242,15 @@ def active() -> FakeDriver:
         path = _named_library()
         if path is None:
             raise UsageError(
-                "no stand-in for the driver is active, and KBUILD_LIBCUDA names none",
+                "no fake driver is active, and KBUILD_LIBCUDA names none",
                 help="make one, or set KBUILD_LIBCUDA to what `kbuild stand-in` prints",
             )
         return _described(path)
 
 
 def connect(path: str) -> None:
-    """What the library calls where nobody has connected it: make the stand-in that is described beside it, or
-    say why not."""
+    """Called by the library when it is not connected: make the fake driver that is described beside it, or
+    print why not."""
     with _connecting:
         if _active is not None:
             _active._connect(Path(path))
@@ -266,7 +262,7 @@ def connect(path: str) -> None:
 
 
 def _named_library() -> Path | None:
-    """The stand-in's library that the environment names."""
+    """The fake driver's library that the environment names."""
     named = os.environ.get("KBUILD_LIBCUDA")
     folders = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
     paths = [Path(named)] if named else [Path(folder, library.NAME) for folder in folders]
@@ -276,8 +272,8 @@ def _named_library() -> Path | None:
 
 
 def _described(path: Path) -> FakeDriver:
-    """The stand-in that is described beside its library, made active.  Raises UsageError where that cannot be
-    read."""
+    """The fake driver that is described beside its library, made active.  Raises UsageError where that
+    cannot be read."""
     try:
         described = json.loads(path.with_name(library.DESCRIPTION).read_text())
         made = FakeDriver(described.pop("devices"), **described)
@@ -307,7 +303,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 @atexit.register
 def _close() -> None:
-    """The library must not call Python when that has ended."""
+    """The library must not call Python after Python has ended."""
     if _active is not None:
         with contextlib.suppress(OSError):
             _active.close()

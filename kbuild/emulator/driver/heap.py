@@ -13,7 +13,7 @@ _DEVICE_SHIFT = 36
 _ALIGNMENT = 256
 _QUARANTINE = 64 << 20
 """Freed bytes, or a quarter of the memory where that is less, that are kept apart before they are given out
-again, so that a late access is told as what it is."""
+again, so that a late access is reported as a use after free."""
 
 
 class DeviceHeap(Heap):
@@ -30,8 +30,8 @@ class DeviceHeap(Heap):
         self._freed_bytes = 0
 
     def allocate(self, size: int, name: str = "allocation", skew: int = 0) -> int:
-        """Address of `size` fresh bytes, a multiple of 256 plus `skew`.  Raises Refused where there is not so
-        much left."""
+        """Address of `size` fresh bytes, a multiple of 256 plus `skew`.  Raises Refused where less
+        is left."""
         if self.used + size > self.total:
             raise Refused(
                 DriverResult.CUDA_ERROR_OUT_OF_MEMORY,
@@ -67,7 +67,7 @@ class DeviceHeap(Heap):
         return entry[0]
 
     def free(self, address: int) -> None:
-        """Give an allocation back; touching it again is a fault.  Raises Refused for an address that is none."""
+        """Give an allocation back; touching it again is a fault.  Raises Refused for other addresses."""
         size, name = self._sizes.get(address - self.base, (0, ""))
         try:
             super().free(address)
@@ -88,5 +88,5 @@ class DeviceHeap(Heap):
 
     @property
     def allocations(self) -> dict[int, str]:
-        """The names of what is allocated, by address."""
+        """The names of allocations, by address."""
         return {self.base + offset: name for offset, (_, name) in self._sizes.items()}

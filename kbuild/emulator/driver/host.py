@@ -1,4 +1,4 @@
-"""The memory of the process itself, at addresses that a caller of the driver hands over."""
+"""The memory of the process itself, at addresses that a caller of the driver passes."""
 
 from __future__ import annotations
 

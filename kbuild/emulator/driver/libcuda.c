@@ -1,7 +1,7 @@
 /* A library in the place of libcuda.so.1: it hands every call over to Python, in the process that has loaded it.
  *
  * The functions are in entries.h, which is made from the table of the module kbuild.emulator.driver.  The handler is given by
- * kbuild_stand_in_connect.  Where nobody did before the first call, and Python runs in this process, the library asks the
+ * kbuild_stand_in_connect.  Where that was not done before the first call, and Python runs in this process, the library asks the
  * module to do it, with its own path: beside the library lies the description of the devices it stands for. */
 
 #define _GNU_SOURCE

@@ -1,7 +1,7 @@
 """Builds libcuda.so.1, the shared library that a process loads in the driver's place.
 
-Each library lies in a folder of its own in the cache, together with `stand_in.json`, which says what it
-stands for; the folder's name is the digest of both, so that one that is there need not be built again.
+Each library lies in a folder of its own in the cache, together with `stand_in.json`, which describes the
+driver; the folder's name is the digest of both, so that an existing one is not built again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def build(
             made = Path(tempfile.mkdtemp(prefix=".", dir=base))
         except OSError as error:
             raise ToolError(
-                f"{base}: {error.strerror}", help="name another folder for the stand-in's library"
+                f"{base}: {error.strerror}", help="name another folder for the fake driver's library"
             ) from None
         try:
             (made / DESCRIPTION).write_text(text)
@@ -86,9 +86,7 @@ def _compile(folder: Path, source: str, entries: str, cc: Sequence[str]) -> None
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise ToolError(
-            f"{cc[0]}: {error.strerror}", help="the stand-in for the driver takes a C compiler"
-        ) from None
+        raise ToolError(f"{cc[0]}: {error.strerror}", help="the fake driver requires a C compiler") from None
     if done.returncode:
         raise ToolError(f"{' '.join(command)} failed with exit code {done.returncode}\n{done.stderr.strip()}")
     for name in inputs:

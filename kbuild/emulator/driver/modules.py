@@ -38,12 +38,12 @@ class PtxTable:
         self._texts: dict[str, str | Path] = {}
 
     def register(self, cubin: bytes, ptx: str) -> None:
-        """From now on the cubin may be loaded, and does what this text says."""
+        """Accept a cubin from now on; its kernels run this text."""
         self._texts[digest_of(cubin)] = ptx
 
     def add_folder(self, folder: Path) -> int:
-        """Take every cubin in a folder, and below it, that has its PTX beside it, as builds leave them; how
-        many there are.
+        """Take every cubin in a folder, and below it, that has its PTX beside it, as builds leave them; returns
+        how many.
 
         Raises UsageError for a folder with none.
         """
@@ -64,14 +64,14 @@ class PtxTable:
         if found is None:
             raise Refused(
                 DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU,
-                f"the stand-in runs PTX, and does not know that of the cubin with sha256 {digest}; "
+                f"the fake driver runs PTX, and does not know that of the cubin with sha256 {digest}; "
                 'name the folder that it was built in, or use a package with PTX in it (archs = ["sm_80+ptx"])',
             )
         return found.read_text() if isinstance(found, Path) else found
 
 
 def digest_of(cubin: bytes) -> str:
-    """The name of a cubin: its sha256, without what may follow after its end."""
+    """The name of a cubin: its sha256, without bytes after its end."""
     return hashlib.sha256(cubin[: _elf_size(cubin)]).hexdigest()
 
 
@@ -89,7 +89,8 @@ def image_at(address: int) -> bytes:
         return host.read(address, _elf_size(host.read(address, 64)))
     if start[:4] in _FATBIN:
         raise Refused(
-            DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU, "the stand-in knows cubins and PTX, no fat binaries"
+            DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU,
+            "the fake driver loads cubins and PTX, not fat binaries",
         )
     text = host.read_text(address)
     if not re.match(r"(\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", text, re.DOTALL):
@@ -123,7 +124,7 @@ class LoadedModule:
     functions: dict[str, LoadedFunction] = field(default_factory=dict)
 
     def unload(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         for address in self.symbols.values():
             self.context.device.heap.free(address)
 
@@ -154,7 +155,7 @@ class LoadedFunction:
         return sum(size_of(variable) for variable in variables if variable.space == "shared")
 
     def attribute(self, number: int) -> int:
-        """The value of an attribute.  Raises Refused for one that there is not."""
+        """The value of an attribute.  Raises Refused for an unknown one."""
         named, ptx = FunctionAttribute, self.module.ptx
         major, _, minor = ptx.version.partition(".")
         local = sum(size_of(variable) for variable in self.program.variables if variable.space == "local")
@@ -172,7 +173,7 @@ class LoadedFunction:
         for attribute, value in values.items():
             if attribute == number:
                 return value
-        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"there is no attribute {number} of functions")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"functions have no attribute {number}")
 
 
 def load(context: DriverContext, image: bytes, table: PtxTable, version: int) -> LoadedModule:
@@ -209,7 +210,7 @@ def _check_version(ptx: PtxModule, is_cubin: bool, version: int) -> None:
 
 
 def _check_format(cubin: bytes, version: int) -> None:
-    """Raise Refused for a cubin in a form that is newer than the driver."""
+    """Raise Refused for a cubin of a newer format than the driver loads."""
     if cubin[_ABI_VERSION] >= 8 and version < _FIRST_WITH_ABI_8:
         raise Refused(
             DriverResult.CUDA_ERROR_INVALID_IMAGE,
@@ -237,7 +238,7 @@ def function_of(module: LoadedModule, name: str) -> LoadedFunction:
         if name not in kernels:
             raise Refused(
                 DriverResult.CUDA_ERROR_NOT_FOUND,
-                f"there is no kernel {name}; there is {', '.join(kernels) or 'none'}",
+                f"no kernel {name}; the module has {', '.join(kernels) or 'none'}",
             )
         try:
             program = _program(module.text, name)

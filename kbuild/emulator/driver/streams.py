@@ -1,8 +1,7 @@
-"""Streams, events, captures and graphs: in which order, and when, the work that is handed to a device is
-done.
+"""Streams, events, captures and graphs: the order and the time of the work that a device is given.
 
-Work may be done as early as possible, at the call that hands it over, or as late as the rules allow: not
-before somebody waits for it.  Late work shows where a wait is missing.
+Work may be done as early as possible, at the call that submits it, or as late as the rules allow: not
+before a thread waits for it.  Late work shows where a wait is missing.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ Work = Callable[[], None]
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """The work of a launch.  One that may begin early does the launch before it when it waits for it: until
-    then it sees nothing of what that one writes, which shows where the wait comes too late."""
+    """The work of a launch.  One that may begin early runs the launch before it when it waits for it: until
+    then it sees none of its writes, which shows where the wait comes too late."""
 
     run: Callable[[Work | None], None]
     """Runs the kernel; before its first wait, or else when it has ended, the launch before it, where that is
@@ -32,7 +31,7 @@ class LaunchWork:
 
 @dataclass(eq=False)
 class Capture:
-    """Work that a graph is made of, as it is handed over."""
+    """Work of a graph, as it is submitted."""
 
     origin: Stream
     mode: CaptureMode
@@ -62,7 +61,7 @@ class Stream:
             default.followers.append(self)
 
     def submit(self, work: Work, is_late: bool, after: tuple[tuple[Stream, int], ...] = ()) -> None:
-        """Hand work over.  Raises Refused where a capture forbids it, and what the work raises if it is done
+        """Submit work.  Raises Refused where a capture forbids it, and what the work raises if it is done
         at once."""
         if self.capture is not None:
             _require_valid(self.capture)
@@ -86,13 +85,13 @@ class Stream:
             self.finish(self.issued)
 
     def finish(self, count: int | None = None) -> None:
-        """Do the work handed over up to a number, all by default.  Raises what the work raises."""
+        """Do the work submitted up to a number, all by default.  Raises what the work raises."""
         last = self.issued if count is None else count
         while self.done < last:
             self.step()
 
     def step(self) -> None:
-        """Do the next piece of work, and before it all that it has to wait for."""
+        """Do the next piece of work, and first all work that it waits for."""
         work = self._next()
         following = self._queue[0][0] if self._queue else None
         if isinstance(work, LaunchWork) and isinstance(following, LaunchWork) and following.may_begin_early:
@@ -102,7 +101,7 @@ class Stream:
             work()
 
     def _next(self) -> Work:
-        """Take the next piece of work, when all that it has to wait for is done."""
+        """Take the next piece of work, once all work that it waits for is done."""
         work, earlier = self._queue.popleft()
         self.done += 1
         for stream, count in earlier:
@@ -121,7 +120,7 @@ class Stream:
         return all(stream.done == stream.issued for stream in (self, *self.followers))
 
     def require_uncaptured(self) -> None:
-        """Raise Refused, and end the capture, where a captured stream is asked for what cannot be captured."""
+        """Raise Refused, and end the capture, where a call on a captured stream cannot be captured."""
         if self.capture is not None:
             self.capture.is_valid = False
             raise Refused(DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is being captured")
@@ -199,7 +198,7 @@ class Event:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the work before it is done; so it is where it was never recorded."""
+        """Whether the work before it is done; True if it was never recorded."""
         return self.mark is None or self.mark[0].done >= self.mark[1]
 
     def hold(self, stream: Stream, is_late: bool) -> None:

@@ -4,7 +4,7 @@ annotations.
     @call(since=2000)
     def cuDeviceGet(driver: Driver, device: Pointer, ordinal: Int) -> None: ...
 
-becomes `int cuDeviceGet(void *device, int ordinal)` in the library, which hands the arguments over as 64-bit
+becomes `int cuDeviceGet(void *device, int ordinal)` in the library, which passes the arguments as 64-bit
 words. A function returns for success, and raises `Refused` for everything else.
 """
 

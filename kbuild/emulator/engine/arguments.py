@@ -1,4 +1,4 @@
-"""What a kernel is launched with: arrays, numbers, and tensor maps, which can be made once their arrays have
+"""The arguments of a launch: arrays, numbers, and tensor maps, which can be made once their arrays have
 addresses.
 
 parameters  (a, *fp16) (M, i32) (K, i32) (lda, i64) (a_map, tensormap f16 64x64 128 a M,K lda)
@@ -19,7 +19,7 @@ from kbuild.emulator.engine.findings import EmulationError
 from kbuild.emulator.engine.memory import Heap
 
 TENSOR_MAP = "tensormap "
-"""What the type of a parameter begins with that is a tensor map; then come element (`f16:nan` where NaN
+"""The prefix of the type of a parameter that is a tensor map; then come element (`f16:nan` where NaN
 fills), sizes of the box, bytes of the swizzle, the name of the parameter that is the tensor's base, its
 sizes, and its strides but the last: names of parameters, or numbers."""
 
@@ -51,7 +51,7 @@ class TensorMapArgument:
     base: int
     """Number of the argument that is the array."""
     shape: tuple[int, ...]
-    """Sizes of the tensor; a size of zero is taken for one, for the driver wants none."""
+    """Sizes of the tensor; a size of zero becomes one, as the driver rejects zero."""
     strides: tuple[int, ...]
     """Elements from one index to the next, along all axes but the last, where they are neighbours."""
     fill_nan: bool = False
@@ -116,7 +116,7 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
 def place(
     heap: Heap, arguments: Sequence[Argument], names: Sequence[str] = ()
 ) -> tuple[list[Any], list[int | None]]:
-    """Copy arrays to the heap; what to pass for each argument, and the address of each that is an array.
+    """Copy arrays to the heap; returns the value to pass for each argument, and the address of each array.
 
     With `names` of the arguments reports count in elements: `x[96]`.
     Raises TensorMapError for tensor maps that the driver would refuse.

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import tell
+from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.memory import Memory
 
 
 class Group(Protocol):
-    """A CTA, as far as its barriers go."""
+    """The part of a CTA that its barriers use."""
 
     live_warps: int
     rank: int
@@ -36,7 +36,7 @@ class Comers(Protocol):
 
 
 class Gathering(Protocol):
-    """A cluster, as far as its barrier goes."""
+    """The part of a cluster that its barrier uses."""
 
     @property
     def ctas(self) -> Sequence[Group]: ...
@@ -98,12 +98,12 @@ class CtaBarriers:
         waits: bool,
         brought: tuple[int, Finish] | None = None,
     ) -> BarrierWait | None:
-        """The warps of a batch come; gives what to wait for, or None where they may go on.  Raises Fault for
+        """The warps of a batch arrive; returns the wait, or None where they may continue.  Raises Fault for
         misuse."""
         if number > 15:
             raise Fault("barrier-misuse", f"barrier {number} does not exist; there are 16")
         if count % 32:
-            raise Fault("barrier-misuse", f"the thread count {count} is no multiple of 32")
+            raise Fault("barrier-misuse", f"the thread count {count} is not a multiple of 32")
         barrier = self.barriers[number]
         if barrier.arrived and barrier.expected != count:
             raise Fault(
@@ -117,7 +117,7 @@ class CtaBarriers:
                 "barrier-misuse",
                 f"warp {min(again)} comes to barrier {number} a second time before its release",
             )
-        tell(self.cta.memory.observers, "came", self.cta, number, warps)
+        notify(self.cta.memory.observers, "came", self.cta, number, warps)
         barrier.expected = count
         barrier.arrived += 32 * len(warps)
         if waits:
@@ -146,7 +146,7 @@ class CtaBarriers:
             )
         for finish in barrier.finishers:
             finish(barrier.total, barrier.arrived)
-        tell(self.cta.memory.observers, "released", self.cta, barrier.number, sorted(barrier.waiting))
+        notify(self.cta.memory.observers, "released", self.cta, barrier.number, sorted(barrier.waiting))
         barrier.generation += 1
         barrier.arrived, barrier.total = 0, 0
         barrier.waiting.clear()
@@ -185,7 +185,7 @@ class ClusterBarrier:
     def arrive(self, batch: Comers, where: Any, releases: bool = True) -> None:
         """The warps of a batch arrive.  Raises Fault where they did before and have not waited."""
         warps = batch.warps_in(where)
-        tell(batch.memory.observers, "cluster_came", batch.cta, warps, releases)
+        notify(batch.memory.observers, "cluster_came", batch.cta, warps, releases)
         for warp in warps:
             key = (batch.cta.rank, warp)
             if self._arrivals.get(key) == self.generation:
@@ -201,7 +201,7 @@ class ClusterBarrier:
         if None in generations:
             raise Fault("barrier-misuse", "barrier.cluster.wait without barrier.cluster.arrive before it")
         wait = ClusterWait(self, max(generation for generation in generations if generation is not None))
-        tell(batch.memory.observers, "cluster_waits", batch.cta, warps, wait.ready())
+        notify(batch.memory.observers, "cluster_waits", batch.cta, warps, wait.ready())
         return None if wait.ready() else wait
 
     def warps_ended(self) -> None:
@@ -212,7 +212,7 @@ class ClusterBarrier:
         if self.arrived and self.arrived >= self.live_threads:
             self.generation += 1
             self.arrived = 0
-            tell(self.cluster.observers, "cluster_released", self.cluster)
+            notify(self.cluster.observers, "cluster_released", self.cluster)
 
 
 def lanes_to_warps(where: Any, first: int, count: int) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import tell
+from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.engine.barriers import BarrierWait, ClusterBarrier, CtaBarriers
 from kbuild.emulator.engine.findings import Fault, Finding
 from kbuild.emulator.engine.memory import Memory, Space
@@ -20,7 +20,7 @@ from kbuild.emulator.engine.warp_batch import DivergenceLevel, Mask, Run, Stop, 
 
 
 class Agent(Protocol):
-    """Something that works beside the warps, such as a copy engine."""
+    """A unit that works beside the warps, such as TMA."""
 
     def land(self) -> bool:
         """Let one operation take effect; False where none is under way."""
@@ -85,7 +85,7 @@ class Cta:
         )
 
     def lanes_ended(self) -> None:
-        """Some lanes have ended: count the warps that live, and tell the barriers."""
+        """Some lanes have ended: count the warps that live, and notify the barriers."""
         live = 0
         for batch in self.batches:
             masks = [entry.mask for entry in batch.stack]
@@ -108,10 +108,10 @@ class Cta:
         except Fault as fault:
             raise Stop(Finding(fault.kind, fault.message, cta=self.index)) from None
         self.shared.ended = True
-        tell(self.memory.observers, "ended", self)
+        notify(self.memory.observers, "ended", self)
 
     def wake(self) -> None:
-        """Let batches go on whose wait is over, and join those that one barrier released."""
+        """Resume batches whose wait is over, and join those that one barrier released."""
         released: dict[int, list[WarpBatch]] = {}
         for batch in self.batches:
             if batch.waiting is not None and self._is_over(batch, batch.waiting):
@@ -124,7 +124,7 @@ class Cta:
 
     @staticmethod
     def _is_over(batch: WarpBatch, waiting: Waiting) -> bool:
-        """Whether a wait is over.  Raises Stop where what is waited for has gone."""
+        """Whether a wait is over.  Raises Stop where the thing waited for does not exist any more."""
         try:
             return waiting.ready()
         except Fault as fault:
@@ -170,7 +170,7 @@ class Cluster:
         self.ctas: list[Cta] = []
         self.barrier = ClusterBarrier(self)
         self.gives_way = False
-        """Whether a warp has looked at memory in vain, so that other clusters should have a turn."""
+        """Whether a warp spins on memory, so that other clusters should run."""
 
     @property
     def observers(self) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""What the emulator has to say about a run: faults, misuse, deadlocks."""
+"""What the emulator reports about a run: faults, misuse, deadlocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = 110
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a kernel, where it showed."""
+    """One error of a kernel, and the instruction where it showed."""
 
     kind: str
     """A fixed word, such as `out-of-bounds`, `misaligned`, `divergent-collective`, `deadlock` or
@@ -20,7 +20,7 @@ class Finding:
     message: str
     instruction: Instruction | None = None
     place: Loc | None = None
-    """The kernel source line, where the PTX tells it."""
+    """The kernel source line, where the PTX has it."""
     cta: tuple[int, int, int] | None = None
     warps: tuple[int, ...] = ()
     other: Instruction | None = None

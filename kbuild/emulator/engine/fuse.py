@@ -1,9 +1,9 @@
 """Instructions of a block that do the same to different registers, done as one.
 
-Unrolled code repeats itself: sixty conversions, sixteen products, each a call of numpy for 32 lanes.  Here
+Unrolled code repeats itself: sixty conversions, sixteen MMAs, each a call of numpy for 32 lanes.  Here
 those that depend on none in between become one step on blocks of registers.  An instruction may move
 forwards, to join others like it, past those that touch none of its registers and neither wait nor start
-anything; nothing moves backwards.  What may go wrong keeps its order.
+an operation; nothing moves backwards.  Instructions that may fault keep their order.
 
     cvt %h1, %f1        cvt {%h1, %h2, %h3}, {%f1, %f2, %f3}
     st  [%p], %h1       st  [%p], %h1
@@ -22,10 +22,10 @@ from kbuild.emulator.engine.registers import BlockSlot, RegisterSlot
 _FEWEST = 3
 """Instructions that are worth a step of their own."""
 _PLAIN = ("mov", "cvta", "ld", "st", "ldmatrix", "stmatrix", "movmatrix", "mma", "shfl", "vote", "elect")
-"""Opcodes, beside those that only compute, that are over when they have run, and touch no other registers
+"""Opcodes, beside those that only compute, that have no later effects, and touch no other registers
 than they name."""
 _FAULTLESS = ("mov", "cvta")
-"""Those of them that cannot go wrong."""
+"""Those of them that cannot fault."""
 _Row = tuple[int, int]
 
 
@@ -55,7 +55,7 @@ class _Units:
         self._first = 0
         """The first unit that others may still join."""
         self._last_doubtful = -1
-        """The last unit that may go wrong."""
+        """The last unit that may fault."""
         self._open: dict[tuple, int] = {}
         """The last unit of each kind."""
 

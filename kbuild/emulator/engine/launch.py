@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.emulator.async_ops.operation import tell
+from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.async_ops.timing import Late, Timing, timing_named
 from kbuild.emulator.engine.arguments import Argument, place
 from kbuild.emulator.engine.cta import Cluster, Cta
@@ -35,12 +35,12 @@ STEP_BUDGET = 10_000_000
 ADDRESSABLE = 1 << 18
 """Bytes of shared memory that descriptors of matrices can address."""
 MAX_CTAS = 16
-"""Of one cluster; more than 8 are for kernels that are told apart as not portable."""
+"""Of one cluster; more than 8 require a kernel marked as not portable."""
 
 
 @dataclass
 class Report:
-    """What a launch did."""
+    """The results of a launch."""
 
     outputs: list[np.ndarray | None]
     """For each argument that was an array its contents afterwards, else None."""
@@ -76,8 +76,8 @@ def run(
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.
-    Observers hear of every access; `timing` says when asynchronous operations take effect: `late`, `early` or
-    `random(SEED)`.  `checks` looks for races too: `strict` by the letter of the PTX ISA, `lenient` without
+    Observers are notified of every access; `timing` says when asynchronous operations take effect: `late`, `early`
+    or `random(SEED)`.  `checks` finds races too: `strict` by the letter of the PTX ISA, `lenient` without
     what hardware forgives (`race.LENIENT`); with `names` of the arguments reports say `x[96]` for addresses.
     Raises PtxError for text that cannot be run, EmulationError for arguments that do not fit the kernel,
     TensorMapError for maps that cannot be made.
@@ -140,7 +140,7 @@ class Launch:
         self.timing: Timing = Late()
         """When asynchronous operations take effect."""
         self.earlier: Callable[[], None] | None = None
-        """The launch before this one, where this one begins first: it is done when a thread waits for it."""
+        """The launch before this one, where this one begins first: it runs when a thread waits for it."""
         self.global_memory = heap
         self.shared_base = shared_base
         self.shared_runs: list[tuple[int, int, str]] = []
@@ -154,11 +154,11 @@ class Launch:
         self._place_variables(shared_bytes)
         self._place_parameters(arguments)
         self._watched: dict[int, tuple[tuple[Step, ...], tuple[int, ...]]] = {}
-        """Of tuples of steps (by id): these, and the places of those that observers want to know of."""
+        """Of tuples of steps (by id): these, and the places of those that observers watch."""
         self._files: list[tuple[RegisterFile, dict[tuple[int, int], WarpBatch]]]
         self._files = program.known.setdefault(
             f"registers of {self.warps} warps", []
-        )  # Launches take them from one another.
+        )  # Launches reuse each other's.
 
     def _check_shape(self) -> None:
         if not 0 < self.threads <= 1024:
@@ -235,20 +235,20 @@ class Launch:
     # Running
 
     def run(self) -> list[Finding]:
-        """Run all CTAs; gives what observers found, and what ended the run."""
-        tell(self.observers, "began", self)
+        """Run all CTAs; returns the findings of observers, and those that ended the run."""
+        notify(self.observers, "began", self)
         ended = self._run()
         detectors = [observer for observer in self.observers if isinstance(observer, RaceDetector)]
         return [*(finding for detector in detectors for finding in detector.findings()), *ended]
 
     def wait_for_earlier(self) -> None:
-        """Do the launch before this one, if it has not been done.  Raises what that raises."""
+        """Run the launch before this one, unless it has been run.  Raises what that raises."""
         earlier, self.earlier = self.earlier, None
         if earlier is not None:
             earlier()
 
     def _run(self) -> list[Finding]:
-        """Run all CTAs; gives at most one thing that ended the run."""
+        """Run all CTAs; returns at most one finding, which ended the run."""
         self.schedule.start()
         self.timing.start()
         waiting, running = self._clusters(), []
@@ -380,7 +380,7 @@ class Launch:
         return found
 
     def watched_among(self, batch: WarpBatch, steps: tuple[Step, ...]) -> tuple[int, ...]:
-        """The places of those steps that observers have asked for; these are the same for all batches."""
+        """The places of those steps that observers watch; these are the same for all batches."""
         found = self._watched.get(id(steps))
         if found is None:
             places = [
@@ -390,7 +390,7 @@ class Launch:
         return found[1]
 
     def watched(self, batch: WarpBatch, step: Step) -> Callable[..., Any]:
-        """A step's function, with calls before it that observers have asked for."""
+        """A step's function, with calls before it that observers watch."""
         function = step.function
         for observer in self.observers:
             watch = getattr(observer, "watch", None)
@@ -428,8 +428,8 @@ def place_globals(module: PtxModule, heap: Heap) -> dict[str, int]:
 
 
 def _shared_red_zone(size: int, count: int) -> int:
-    """Bytes behind each of so many variables that have this size together, so that all can be named to a
-    tensor core."""
+    """Bytes behind each of so many variables that have this size together, so that descriptors can
+    address all of them."""
     room = (ADDRESSABLE - size) // max(count, 1) // 16 * 16
     return max(min(room, RED_ZONE), 16) if count else 0
 

@@ -2,8 +2,8 @@
 addresses.
 
 A `Space` is an array of bytes with a state per byte.  `Memory` is what the threads of one CTA see: it finds
-the space that an address lies in, checks alignment and bounds, and tells observers (race detector,
-initialisation bits) about every access.
+the space that an address lies in, checks alignment and bounds, and notifies observers (race
+detector, initialisation bits) of every access.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONST_WINDOW = 0x0300_0000_0000
 PARAM_WINDOW = 0x0400_0000_0000
 WINDOW_SIZE = 1 << 40
 RED_ZONE = 4096
-"""Bytes around every allocation of the global heap that nobody may touch."""
+"""Bytes around every allocation of the global heap that no kernel may touch."""
 CTA_SHIFT = 24
 """In the window of a cluster's shared memory, CTA `r` begins at `(r + 1) << CTA_SHIFT`."""
 POISON = 0xFF
@@ -32,7 +32,7 @@ _OUTSIDE, _LIVE, _FREED = 0, 1, 2
 
 
 class Observer(Protocol):
-    """Hears of every access before it takes place."""
+    """Is notified of every access before it takes place."""
 
     def accessed(
         self,
@@ -105,7 +105,7 @@ class Space:
         self._check_each(offsets, size)
 
     def _check_each(self, offsets: np.ndarray, size: int) -> None:
-        """As `check`, without the quick way for offsets that lie in one run of live memory."""
+        """As `check`, without the shortcut for offsets that lie in one run of live memory."""
         last = offsets + (size - 1)
         state = self.state
         if size > 1 and (offsets & (size - 1)).any():
@@ -121,7 +121,7 @@ class Space:
             raise Fault(kind, f"{size} bytes at {self.describe(worst, size)}")
 
     def describe(self, offset: int, size: int = 1) -> str:
-        """An access of so many bytes in words, relative to the nearest allocation."""
+        """Describes an access of `size` bytes, relative to the nearest allocation."""
         text = f"{self.name} address {self.base + offset:#x}"
         if not self.names:
             return f"{text} ({self.name} memory has {int((self.state == _LIVE).sum())} bytes)"
@@ -166,7 +166,7 @@ class Heap(Space):
         self.arrays[address - self.base] = name, element
 
     def free(self, address: int) -> None:
-        """Give an allocation back; touching it again is a fault.  Raises Fault for an address that is none."""
+        """Free an allocation; touching it again is a fault.  Raises Fault for other addresses."""
         for start, size, _ in self.names:
             if start == address - self.base and self.state[start : start + 1].tolist() != [_FREED]:
                 self.state[start : start + size] = _FREED
@@ -195,7 +195,7 @@ class Local(Space):
 
 
 class Memory:
-    """What the threads of one CTA see."""
+    """The memory that the threads of one CTA see."""
 
     def __init__(
         self,
@@ -250,7 +250,7 @@ class Memory:
         self, space: str, addresses: np.ndarray, values: np.ndarray, size: int, where: Any, site: Any
     ) -> None:
         """Write elements of `size` bytes (as `load` gives them); of several at one address the last lane's
-        stays."""
+        is kept."""
         if where is not True:
             lanes = np.flatnonzero(where)
             if not len(lanes):

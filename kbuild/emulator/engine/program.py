@@ -36,10 +36,10 @@ _CARRY = Register("%carry")
 
 @dataclass(frozen=True)
 class Batching:
-    """How several steps like one can be done at once; see `Bound`."""
+    """How several steps of this kind can run at once; see `Bound`."""
 
     of: Callable[..., Any]
-    """The step's own function: a step with another does something else."""
+    """The step's own function: steps with different functions cannot run together."""
     function: Callable[..., Any]
     results: int
     key: tuple[Any, ...]
@@ -77,7 +77,7 @@ class StepBlock:
     separates: bool
     branch: Instruction | None
     spins: bool = False
-    """Whether the branch goes back to look once more at memory that other CTAs may change."""
+    """Whether the branch goes back to reload memory that other CTAs may change."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,11 @@ class Program:
 
     @cached_property
     def known(self) -> dict[str, Any]:
-        """What observers have found out about the code, by a name of theirs, so that the next launch need
-        not."""
+        """What observers have found out about the code, by a key of theirs, for later launches."""
         return {}
 
     def steps_of(self, number: int, whole: bool) -> tuple[Step, ...]:
-        """The steps of a block, as they are to run: from the second time on, with all lanes (`whole`), like
-        ones at once."""
+        """The steps of a block, as they are to run: from the second time on, with all lanes (`whole`), fused."""
         from kbuild.emulator.engine.fuse import fused  # It needs what this module has.
 
         plans: dict[int, tuple[Step, ...] | None] = self.known.setdefault("plans", {})
@@ -114,7 +112,7 @@ class Program:
 
     @property
     def required_threads(self) -> tuple[int, int, int] | None:
-        """What `.reqntid` demands of the CTA."""
+        """The CTA's shape that `.reqntid` requires."""
         for name, values in self.entry.directives:
             if name == "reqntid":
                 x, y, z = (*values, 1, 1)[:3]
@@ -123,7 +121,7 @@ class Program:
 
     @property
     def required_cluster(self) -> tuple[int, int, int]:
-        """What `.reqnctapercluster` demands; clusters of one CTA where nothing does."""
+        """The cluster's shape that `.reqnctapercluster` requires; one CTA by default."""
         for name, values in self.entry.directives:
             if name == "reqnctapercluster":
                 x, y, z = (*values, 1, 1)[:3]
@@ -159,8 +157,8 @@ def decode(module: PtxModule, entry: PtxFunction, file: str = "<ptx>") -> Progra
 
 
 def decode_step(program: Program, instruction: Instruction) -> Step:
-    """One more instruction for a program that has not run yet, on the program's registers.  PtxError for what
-    is unknown."""
+    """One more instruction for a program that has not run yet, on the program's registers.  PtxError for
+    unknown ones."""
     return _Decoder(program.rows, "<ptx>").step(instruction)
 
 
@@ -252,7 +250,7 @@ def _bind_lanes(form: Form, instruction: Instruction) -> Bound:
     views = (*source_views, *target_views)
     one = len(targets) == len(kept) == 1
     if isinstance(function, np.ufunc) and one:
-        # Maximum and minimum want their result by keyword.
+        # Maximum and minimum take their result by keyword.
         plain = _into(function) if function in (np.maximum, np.minimum) else function
         return Bound(plain, views, False, _at_once(function), 1)
     several = len(targets) > 1 or result_keys[-1] == "cc?" or "cc?" in results

@@ -1,5 +1,4 @@
-"""Several registers as one array, for instructions that work on many: products of matrices, and their
-fragments."""
+"""Several registers as one array, for instructions that work on many: MMAs, and their fragments."""
 
 from __future__ import annotations
 

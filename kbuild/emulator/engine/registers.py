@@ -46,7 +46,7 @@ class BlockSlot:
 
 
 class Rows:
-    """Gives rows to operands; what a launch must put into them is listed in `constants` and `named`."""
+    """Assigns rows to operands; `constants` and `named` list what a launch must put into them."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self.counts: dict[int, int] = dict.fromkeys(WIDTHS, 0)
@@ -63,7 +63,7 @@ class Rows:
         self._types = types
         self._rows: dict[tuple, tuple[int, int]] = {}
         self._register_slots: dict[tuple[str, str, int, int, str], int] = {}
-        """Those that views of registers have, by what tells them apart."""
+        """The slots of views of registers, by register and type."""
         self._slot_numbers: dict[RegisterSlot | BlockSlot, int] = {}
 
     def slot(self, view: View | Fragment) -> int:
@@ -156,7 +156,7 @@ class Rows:
         if operand.is_float and kind == "f32" and text.startswith("0d"):
             return int(np.array(np.uint64(operand.value).view(np.float64), np.float32).view(np.uint32))
         if not operand.is_float and kind in ("f32", "f64"):
-            raise PtxError(f"the literal {operand} is no {kind}")
+            raise PtxError(f"the literal {operand} is not of type {kind}")
         return operand.value & ((1 << (8 * width)) - 1) if width else int(operand.value != 0)
 
     def _dtype(self, view: View, width: int) -> np.dtype:

@@ -1,8 +1,8 @@
 """Which batch of warps runs next, and for how long.
 
 A batch is a run of consecutive warps that go through the same blocks together.  `lockstep` lets all warps of
-a CTA be one batch for as long as they agree; the others run every warp on its own, in orders that lay bare
-what synchronisation is missing.
+a CTA be one batch for as long as they agree; the others run every warp on its own, in orders that expose
+missing synchronisation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kbuild.emulator.engine.findings import EmulationError
 from kbuild.emulator.engine.seeded import Seeded, name_and_number
 
 SLICE = 256
-"""Blocks that a batch may run while others are ready, where the schedule does not want less: so that
+"""Blocks that a batch may run while others are ready, unless the schedule runs fewer: so that
 spinning ends."""
 SLICE_ALONE = 1024
 """The same of the only one that is ready."""
@@ -23,7 +23,7 @@ QUANTUM = 4096
 
 
 class Runnable(Protocol):
-    """A batch, as far as choosing one goes."""
+    """The part of a batch that the choice uses."""
 
     first: int
     """Number of its first warp."""
@@ -45,7 +45,7 @@ class Schedule:
     alone = SLICE_ALONE
     """How many blocks the only ready one runs."""
     quantum = QUANTUM
-    """How many choices before another cluster has its turn."""
+    """How many choices before another cluster runs."""
 
     def choose(self, ready: Sequence[Chosen]) -> Chosen:
         """One of the batches that can run (at least one, in order of their warps)."""
@@ -56,7 +56,7 @@ class Schedule:
 
 
 class RoundRobin(Schedule):
-    """Every warp runs one block, then the next warp does; and clusters take turns, so that they compete for
+    """Every warp runs one block, then the next warp does; and clusters alternate, so that they compete for
     locks."""
 
     name, together, blocks, alone, quantum = "round-robin", False, 1, 1, 1

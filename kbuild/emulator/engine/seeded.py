@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Seeded:
-    """What makes such a choice; begins anew with every launch."""
+    """A source of random choices; every launch restarts its sequence."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

@@ -39,7 +39,7 @@ class Waiting(Protocol):
 
 
 class Run(Protocol):
-    """The launch that warps are part of, as far as they need it."""
+    """The part of a launch that its warps use."""
 
     steps: int
     """Instructions run so far."""
@@ -76,13 +76,13 @@ class Run(Protocol):
 
 
 class EnclosingCluster(Protocol):
-    """The cluster of a batch's CTA, as far as the batch needs it."""
+    """The part of a cluster that its batches use."""
 
     gives_way: bool
 
 
 class EnclosingCta(Protocol):
-    """The CTA that a batch is part of, as far as it needs it."""
+    """The part of a CTA that its batches use."""
 
     index: tuple[int, int, int]
 
@@ -103,7 +103,7 @@ class EnclosingCta(Protocol):
 
 
 class Stop(Exception):
-    """Ends the run, with what was found."""
+    """Ends the run, with its finding."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -138,9 +138,9 @@ class WarpBatch:
         self._lanes: dict[int, Any] = {}
         self._prepared_for: Run | None = None
         self._ready: dict[tuple[int, bool], list[_Ready]] = {}
-        """For each block, with all lanes or some: its steps with what watches them in this launch."""
+        """For each block, with all lanes or some: its steps with the observers' checks of this launch."""
         self._plain: dict[tuple[int, bool], tuple[tuple[Step, ...], list[_Ready]]] = {}
-        """The same without it, for all launches."""
+        """The same without these, for all launches."""
 
     @property
     def warps(self) -> range:
@@ -235,7 +235,7 @@ class WarpBatch:
     # Control flow
 
     def leave(self, block: StepBlock, entry: DivergenceLevel) -> bool:
-        """Go to where the block's end leads.  False where the batch parted for that, and is no more."""
+        """Go to where the block's end leads.  False where the batch parted for that, and has ended."""
         end = len(self.program.blocks)
         if block.target is None:
             entry.block += 1

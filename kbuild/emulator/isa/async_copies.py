@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops import Asynchronous, agent_of
-from kbuild.emulator.async_ops.operation import tell
+from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.isa.access import address_of, space_of
 from kbuild.emulator.isa.instruction_spec import Bound, Effects, Form, InstructionSpec, View
@@ -86,7 +86,7 @@ def _copy_arrive(form: Form, instruction: Instruction) -> Bound:
 def _arrival(owner: Asynchronous, place: int, site: Any) -> Callable[[], None]:
     def arrive() -> None:
         phase = owner.barriers.arrive(place)
-        tell(owner.cta.memory.observers, "arrived", (owner.cta.shared, place), phase, site, None)
+        notify(owner.cta.memory.observers, "arrived", (owner.cta.shared, place), phase, site, None)
 
     return arrive
 
@@ -102,7 +102,7 @@ def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
             touch("store", agent, place, (warps, instruction, np.array([lane])))
             if counts:
                 if agent.barriers.init(place, int(counts[0][lane])):
-                    tell(
+                    notify(
                         warps.memory.observers,
                         "reused",
                         (agent.cta.shared, place),
@@ -148,7 +148,7 @@ def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
                 phase = agent.barriers.arrive(
                     place, 1 if transfer else amount, form.has("arrive_drop"), completes_phase
                 )
-                tell(warps.memory.observers, "arrived", (agent.cta.shared, place), phase, site, None)
+                notify(warps.memory.observers, "arrived", (agent.cta.shared, place), phase, site, None)
                 if states:
                     views[-1][lane] = phase
 
@@ -189,7 +189,7 @@ class MbarrierWait:
 def _tell_passed(waits: Any, site: Any) -> None:
     for (agent, place, phase), lanes in _lanes_by_phase(waits).items():
         where = (site[0], site[1], np.array(lanes))
-        tell(agent.cta.memory.observers, "passed", (agent.cta.shared, place), phase, where)
+        notify(agent.cta.memory.observers, "passed", (agent.cta.shared, place), phase, where)
 
 
 def _lanes_by_phase(waits: Any) -> dict[tuple[Asynchronous, int, int], list[int]]:

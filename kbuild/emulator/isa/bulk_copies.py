@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops import ByteExtent, TensorMap, TensorMapError, agent_of, replace
-from kbuild.emulator.async_ops.operation import tell
+from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.async_ops.tma import box_at, fill_bits
 from kbuild.emulator.async_ops.transfers import Transfer
 from kbuild.emulator.engine.findings import Fault
@@ -318,7 +318,7 @@ def _acquire(form: Form, instruction: Instruction) -> Bound:
 
     def function(warps: Any, start: np.ndarray, where: Any = True) -> None:
         lanes = active_lanes(warps.size, where)
-        tell(
+        notify(
             warps.memory.observers,
             "map_acquired",
             start[lanes].astype(np.int64) + offset,

@@ -53,7 +53,7 @@ class ShadowedSpace:
 
 @dataclass(frozen=True, eq=False)
 class Actor:
-    """Who accesses: threads of a cluster, seen with what they know."""
+    """The threads of a cluster that access, with what they know."""
 
     clocks: Clocks
     threads: np.ndarray
@@ -64,7 +64,7 @@ class Actor:
     """For a whole warp that reads shared memory at once: what its threads know together."""
 
     def knows(self, memory: ShadowedSpace, words: np.ndarray, plane: int) -> np.ndarray:
-        """Whether what words tell of comes before this."""
+        """Whether the accesses in words come before this."""
         agents, clocks = agents_of(words), clocks_of(words)
         if self.together is not None:
             return self.together.clocks[plane].take(agents) >= clocks
@@ -88,7 +88,7 @@ class Actor:
         return replace(self, threads=self.threads[places]) if len(self.threads) > 1 else self
 
     def knows_own(self, memory: ShadowedSpace, words: np.ndarray) -> np.ndarray:
-        """Whether what words tell of is of this cluster, and comes before this."""
+        """Whether the accesses in words are of this cluster, and come before this."""
         agents = agents_of(words) - (0 if memory.shared else self.clocks.base)
         inside = (agents >= 0) & (agents < self.clocks.rows.shape[2])
         return self.clocks.knows(self.threads, np.where(inside, agents, 0), clocks_of(words), KNOWN) & inside
@@ -113,15 +113,15 @@ class Rules:
         """For each cluster, by number, the places of its CTAs in the grid."""
 
     def words(self, memory: ShadowedSpace, actor: Actor, clocks: np.ndarray | int) -> np.ndarray:
-        """What is noted of an access."""
+        """The accesses noted, as words."""
         return pack(actor.site.number, actor.threads + (0 if memory.shared else actor.clocks.base), clocks)
 
     def is_known_writer(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> bool:
         """Whether one thread or copy wrote all of these, and did so before, for the proxy that the actor
         uses.
 
-        Then nothing else that a read checks can be wrong: a short way for reads of whole tiles, of which True
-        alone tells anything.
+        Then nothing else that a read checks can be wrong: a shortcut for reads of whole tiles.  Only True is
+        conclusive.
         """
         words = memory.shadow.writers.take(cells)
         word = int(words[0])
@@ -134,8 +134,8 @@ class Rules:
         )
 
     def is_sound_read(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> bool:
-        """Whether a plain read is of what others wrote before, or of global memory that nobody wrote: a short
-        way for most reads, of which True alone tells anything."""
+        """Whether a plain read is of bytes that others wrote before, or of global memory never written: a
+        shortcut for most reads.  Only True is conclusive."""
         words = memory.shadow.writers.take(cells)
         if actor.site.strong or actor.site.async_proxy or memory.earlier is not None:
             return False
@@ -147,7 +147,7 @@ class Rules:
     def check_writers(
         self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, action: str, benign: np.ndarray | None
     ) -> None:
-        """Everybody who wrote must have done so before; `benign` are granules that get the bytes they hold."""
+        """All writes must come before; `benign` are granules that get the bytes they hold."""
         words = memory.shadow.writers.take(cells)
         bad = ~actor.knows(memory, words, KNOWN)
         if some(bad):
@@ -172,7 +172,7 @@ class Rules:
     def check_map(
         self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, published: np.ndarray
     ) -> None:
-        """Everybody who wrote a tensor map must have done so before, and have `published` it."""
+        """All writes of a tensor map must come before, and have been `published`."""
         words = memory.shadow.writers[cells]
         unknown = ~actor.knows(memory, words, KNOWN)
         self._conflicts(memory, cells, words, unknown.copy(), actor, "reads", "wrote")
@@ -181,7 +181,7 @@ class Rules:
         )
 
     def check_readers(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
-        """Everybody who read must have done so before."""
+        """All reads must come before."""
         readers = memory.shadow.readers[:, cells]
         for words in readers:
             if some(words):
@@ -209,7 +209,7 @@ class Rules:
             self._unfenced("proxy-fence-reuse", memory, cells, words, unfenced, actor, "writes")
 
     def _competing(self, memory: ShadowedSpace, words: np.ndarray, actor: Actor) -> np.ndarray:
-        """Which words tell of strong accesses that may compete with this one: the scope of each holds both
+        """Which words are strong accesses that may compete with this one: the scope of each holds both
         threads."""
         scopes = np.minimum(self.sites.scopes[sites_of(words)], actor.site.scope)
         per_cta = 32 * actor.batch.cta.warp_count
@@ -237,7 +237,7 @@ class Rules:
         memory.shadow.written(cells)
 
     def check_unchanging(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
-        """What is loaded as read-only must not have been written in this launch."""
+        """Bytes that are loaded as read-only must not have been written in this launch."""
         if not actor.site.read_only:
             return
         written = memory.shadow.writers[cells]
@@ -250,7 +250,7 @@ class Rules:
                 self._add("read-only-load", text, actor, index, other)
 
     def check_written(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
-        """Somebody must have written what is read."""
+        """Bytes that are read must have been written."""
         if not memory.shared and memory.unwritten is None:
             return
         missing = memory.shadow.writers[cells] == 0
@@ -262,13 +262,13 @@ class Rules:
                 where = memory.describe(int(cells[index]))
                 self._add(
                     "uninitialised-read",
-                    f"{self._who(actor, index)} reads {where}, which nobody has written",
+                    f"{self._who(actor, index)} reads {where}, which was never written",
                     actor,
                     index,
                 )
 
     def check_earlier(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, action: str) -> None:
-        """Somebody must have waited for the launches before this one."""
+        """A thread must have waited for the launches before this one."""
         if memory.earlier is None:
             return
         early = memory.earlier[cells << memory.shadow.shift] & ~actor.clocks.know_launches(actor.threads)
@@ -282,8 +282,8 @@ class Rules:
     def check_end(self, memory: ShadowedSpace, clocks: Clocks, cta: Any) -> None:
         """When a CTA ends, its threads must know what others of the cluster did to its shared memory.
 
-        Arrivals at mbarriers do not count here: who has seen the phase knows them to be over, whatever else
-        they order.
+        Arrivals at mbarriers do not count here: a thread that has seen the phase knows them to be over,
+        whatever else they order.
         """
         per_cta, batch = 32 * cta.warp_count, cta.batches[0]
         row = clocks.row(slice(cta.rank * per_cta, (cta.rank + 1) * per_cta)).clocks[KNOWN]
@@ -298,8 +298,8 @@ class Rules:
                 site = self.sites.numbered(number)
                 if site.instruction.opcode != "mbarrier" and self.reports.wants("ended-peer", site):
                     agent = int(agents[late & (sites_of(words) == number)][0])
-                    who = self._name_of(Actor(clocks, np.array([agent]), site, batch), agent, site)
-                    text = f"{who} {action} shared memory of CTA {cta.index}; nothing orders that before the end of the CTA"
+                    peer = self._name_of(Actor(clocks, np.array([agent]), site, batch), agent, site)
+                    text = f"{peer} {action} shared memory of CTA {cta.index}; nothing orders that before the end of the CTA"
                     self.reports.add("ended-peer", text, site, batch, tuple(batch.warps))
 
     def check_lanes(
@@ -423,7 +423,7 @@ class Rules:
         agent = int(agents_of(word)) - (0 if memory.shared else actor.clocks.base)
         first = self._name_of(actor, agent, other)
         if clocks_of(word) >= PENDING:
-            first = first if first.startswith("a product") else f"{other.instruction.name} of {first}"
+            first = first if first.startswith("a wgmma") else f"{other.instruction.name} of {first}"
             earlier, reason = (
                 {"wrote": "still writes", "read": "still reads"}[earlier],
                 "it has not been waited for",
@@ -438,14 +438,14 @@ class Rules:
         """An agent, numbered from the first of the actor's cluster on, in words."""
         number, local = divmod(agent + actor.clocks.base, actor.clocks.threads + MBARRIERS)
         if local >= actor.clocks.threads:
-            is_product = site.instruction.name.startswith("wgmma")
-            return "a product that has ended" if is_product else f"the copy {site.instruction.name}"
+            is_wgmma = site.instruction.name.startswith("wgmma")
+            return "a wgmma that has ended" if is_wgmma else f"the copy {site.instruction.name}"
         cta = actor.batch.cta
         rank, thread = divmod(local, 32 * cta.warp_count)
         index = self.ctas[number][rank]
         where = "" if index == cta.index else f" of CTA {index}"
         if site.instruction.name.startswith("wgmma"):
-            return f"a product of warp {thread >> 5}{where}"
+            return f"a wgmma of warp {thread >> 5}{where}"
         return f"warp {thread >> 5}, lane {thread & 31}{where}"
 
     def _add(

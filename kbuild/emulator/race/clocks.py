@@ -1,9 +1,9 @@
 """Vector clocks: for each thread of a cluster, up to which of its moments it knows every other thread.
 
-A thread's own clock goes up whenever it hands on what it knows.  Something done at clock c of thread u comes
+A thread's own clock goes up whenever it passes on what it knows.  Something done at clock c of thread u comes
 before what thread t does now just when t knows u up to c.  Besides threads there is a column for every
-mbarrier: its clock counts the phases that are complete, and stands for the copies that the phases tell of.
-And there is one for each warp's products: its clock counts those that the warp has waited for.
+mbarrier: its clock counts the phases that are complete, and stands for the copies that the phases track.
+And there is one for each warp's wgmmas: its clock counts those that the warp has waited for.
 
 Two more planes of the same shape say up to where generic accesses of shared and of global memory are also
 ordered before those of the asynchronous proxy, by a `fence.proxy.async` somewhere on the way.  Another, in
@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 MBARRIERS = 1024
-"""Numbers kept for mbarriers, and for the products of warps, beside those of a cluster's threads."""
-PRODUCTS, LAUNCHES = -1, -2
-"""What stands for the space in the key of the column of a warp's products, and of that for the launches
-before this one."""
+"""Numbers kept for mbarriers, and for the wgmmas of warps, beside those of a cluster's threads."""
+WGMMAS, LAUNCHES = -1, -2
+"""What stands for the space in the keys of columns: of a warp's wgmmas, and of the launches before this
+one."""
 _GROWTH = 64
 KNOWN, FENCED, FENCED_GLOBAL, RELEASED, SEQUENCED, OBSERVED = range(6)
 """The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy
@@ -38,7 +38,7 @@ Threads = Any
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What somebody knows: clocks int32 [planes, columns] of cluster `number`, and of other clusters."""
+    """What a thread or warp knows: clocks int32 [planes, columns] of cluster `number`, and of other clusters."""
 
     number: int
     clocks: np.ndarray
@@ -74,7 +74,7 @@ class Clocks:
         self._columns: dict[tuple[int, int], int] = {}
         self._used = threads
         self._warp_rows: dict[int, Knowledge] = {}
-        """What each warp knows together, where nobody has learnt anything since somebody asked."""
+        """What each warp knows together, where no thread has learnt anything since it was computed."""
 
     def numbers(self, threads: Threads) -> np.ndarray:
         """The numbers of some threads."""
@@ -85,7 +85,7 @@ class Clocks:
         return self._diagonal[threads]
 
     def tick(self, threads: Threads) -> None:
-        """What these threads do from now on is not what they handed on before."""
+        """What these threads do from now on is not part of what they passed on before."""
         self._warp_rows.clear()
         self._diagonal[threads] += 1
 
@@ -185,8 +185,8 @@ class Clocks:
         return self.rows[KNOWN, threads, column] > 0
 
     def column(self, barrier: tuple[int, int], fresh: bool = False) -> int:
-        """The column of an mbarrier (space, offset), or of products (`PRODUCTS`, warp); a `fresh` one is
-        unknown to everybody."""
+        """The column of an mbarrier (space, offset), or of wgmmas (`WGMMAS`, warp); a `fresh` one is
+        unknown to all threads."""
         if fresh or barrier not in self._columns:
             self._warp_rows.clear()
             self._columns[barrier] = self.threads + (self._used - self.threads) % MBARRIERS
@@ -200,10 +200,10 @@ class Clocks:
         column = self.column(barrier)
         self._raise_to(threads, column, np.maximum(self.rows[:, threads, column], phases))
 
-    def see_product_end(self, threads: slice) -> tuple[int, int]:
-        """The threads of a warp have waited for one more of its products; the column of these, and how many
-        it were."""
-        column = self.column((PRODUCTS, threads.start >> 5))
+    def see_wgmma_end(self, threads: slice) -> tuple[int, int]:
+        """The threads of a warp have waited for one more of its wgmmas; returns the column of these, and how
+        many have ended."""
+        column = self.column((WGMMAS, threads.start >> 5))
         count = int(self.rows[KNOWN, threads, column].max()) + 1
         self._raise_to(threads, column, count)
         return column, count

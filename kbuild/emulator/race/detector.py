@@ -20,7 +20,7 @@ from kbuild.emulator.race.clocks import FENCED, FENCED_GLOBAL, KNOWN, OBSERVED, 
 from kbuild.emulator.race.maps import Maps, concerns_maps
 from kbuild.emulator.race.operations import PendingOps
 from kbuild.emulator.race.order import Order, Release
-from kbuild.emulator.race.registers import Check, ProductRegisters, Unwritten
+from kbuild.emulator.race.registers import Check, Unwritten, WgmmaRegisters
 from kbuild.emulator.race.reports import Reports
 from kbuild.emulator.race.shadow import Shadow
 from kbuild.emulator.race.sites import InstructionSite, Sites, is_sequential, scope_of, uses_async_proxy
@@ -41,7 +41,7 @@ class RaceDetector:
     `without` are kinds of findings to leave out (see `race.KINDS`; `race.LENIENT` is such a set); `unwritten`
     the numbers of arguments, or the names that `run` gives them, whose bytes the kernel must write before it
     reads them; `earlier` those of arguments that a launch before this one still works on: a kernel with
-    `griddepcontrol.wait` must not touch them before somebody has waited.
+    `griddepcontrol.wait` must not touch them before a thread has waited.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RaceDetector:
         self.reports = Reports(launch.program.module, self.without)
         self.rules = Rules(self.sites, self.reports)
         self._clusters: dict[int, tuple[Any, _Cluster]] = {}
-        self._products = ProductRegisters(launch.program, self.sites, self.reports)
+        self._wgmmas = WgmmaRegisters(launch.program, self.sites, self.reports)
         self._unwritten = Unwritten(launch.program, self.sites, self.reports)
         self._unwatched: set[int] = launch.program.known.setdefault("unwatched", set())
         """The instructions (by id) that need no check before them."""
@@ -186,32 +186,32 @@ class RaceDetector:
                 self._memory(operation.writes[0].space, batch.cta),
             )
             cluster.pending_ops.copy(operation, Actor(cluster.clocks, threads, site, batch), memories)
-        elif operation.kind == "product":
+        elif operation.kind == "wgmma":
             actor = Actor(
                 cluster.clocks, threads[:1], site, batch, cluster.clocks.row_of_warp(int(threads[0]) >> 5)
             )
-            cluster.pending_ops.product(operation, actor, self._memory(batch.cta.shared, batch.cta))
+            cluster.pending_ops.wgmma(operation, actor, self._memory(batch.cta.shared, batch.cta))
             if isinstance(operation, WgmmaOperation):
-                self._products.issued(operation, batch.first + int(lanes[0]) // 32)
+                self._wgmmas.issued(operation, batch.first + int(lanes[0]) // 32)
         else:
             actor = Actor(cluster.clocks, threads[:1], site, batch)
             self._check_signals(operation, cluster, actor)
             cluster.pending_ops.transfer(operation, actor, lambda space: self._memory(space, batch.cta))
 
     def _check_signals(self, operation: Operation, cluster: _Cluster, actor: Actor) -> None:
-        """The mbarriers that a copy will tell must have been made for the asynchronous proxy too."""
+        """The mbarriers that a copy will notify must have been made for the asynchronous proxy too."""
         for owner, offset in (
             operation.barriers if isinstance(operation, Transfer) and actor.site.async_proxy else ()
         ):
             ready = cluster.order.made_for((id(owner.shared), offset), int(actor.threads[0]))
             if not ready and self.reports.wants("mbarrier-fence", actor.site):
-                text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that copies heed"
+                text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that orders copies"
                 self.reports.add("mbarrier-fence", text, actor.site, actor.batch, tuple(actor.batch.warps))
 
     def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool, site: Any) -> None:
         batch = operation.site[0]
         if isinstance(operation, WgmmaOperation):
-            self._products.awaited(operation, int(threads[0]) // 32)
+            self._wgmmas.awaited(operation, int(threads[0]) // 32)
         self._cluster(batch.cta.cluster).pending_ops.awaited(
             operation, threads + batch.cta.rank * self._threads(batch), only_reads
         )
@@ -269,7 +269,7 @@ class RaceDetector:
             check
             for check in (
                 self._ordering(batch, step.instruction),
-                self._products.watch(batch, step.instruction),
+                self._wgmmas.watch(batch, step.instruction),
                 self._unwritten.watch(batch, step.instruction),
             )
             if check is not None
@@ -287,7 +287,7 @@ class RaceDetector:
         return all_of_them
 
     def _ordering(self, batch: Any, instruction: Instruction) -> Check | None:
-        """What an instruction that touches no memory does to the order."""
+        """The effect on the order of an instruction that touches no memory."""
         if instruction.name == "griddepcontrol.wait":
             return lambda where: self._cluster(batch.cta.cluster).clocks.waited_for_launches(
                 self._active(batch, where)
@@ -316,7 +316,7 @@ class RaceDetector:
     def ended(self, cta: Any) -> None:
         """The last warp of a CTA has ended."""
         cluster = self._cluster(cta.cluster)
-        self._products.ended(cta)
+        self._wgmmas.ended(cta)
         self._unwritten.ended(cta)
         cluster.pending_ops.ended(cta, self.reports)
         if len(cta.cluster.ctas) > 1:
@@ -387,7 +387,7 @@ class RaceDetector:
 
 
 def _names(arguments: Iterable[int | str]) -> frozenset[str]:
-    """How memory calls arguments, which are given by number or by name."""
+    """The names that memory has for arguments, which are given by number or by name."""
     return frozenset(
         f"argument {argument}" if isinstance(argument, int) else argument for argument in arguments
     )

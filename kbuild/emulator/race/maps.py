@@ -1,4 +1,4 @@
-"""The rule for tensor maps that a kernel writes: the copy engine reads them through a proxy of its own.
+"""The rule for tensor maps that a kernel writes: TMA reads them through a proxy of its own.
 
     writes of the map ─▶ fence.proxy.tensormap::generic.release ─ order ─▶
     fence.proxy.tensormap::generic.acquire [map] ─▶ copy
@@ -37,7 +37,7 @@ class _Acquire:
 
 
 def concerns_maps(instruction: Instruction) -> bool:
-    """Whether a kernel with this instruction may write maps as the rule wants."""
+    """Whether a kernel with this instruction may write maps as the rule requires."""
     return instruction.opcode == "tensormap" or instruction.name.startswith("fence.proxy.tensormap")
 
 

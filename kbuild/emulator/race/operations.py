@@ -17,7 +17,7 @@ from kbuild.emulator.race.shadow import PENDING, pack
 
 @dataclass(eq=False)
 class Noted:
-    """What was noted of an operation in one shadow: words of clocks that nobody knows."""
+    """What was noted of an operation in one shadow: words of clocks that no thread knows."""
 
     memory: ShadowedSpace
     cells: np.ndarray
@@ -32,7 +32,7 @@ class Noted:
     def settle(
         self, agents: np.ndarray | int, clocks: np.ndarray | int, site: int, chosen: np.ndarray | None = None
     ) -> None:
-        """From now on those granules that nothing else was noted at count as touched at clocks of agents."""
+        """Count the granules that nothing else was noted at as touched at clocks of agents from now on."""
         self.follow()
         shadow = self.memory.shadow
         old = shadow.writers if self.column is None else shadow.readers[self.column]
@@ -55,7 +55,7 @@ class Noted:
         return bool((old[self.cells] == self.words).any())
 
     def follow(self) -> None:
-        """Name the granules anew where the shadow has split them."""
+        """Number the granules again where the shadow has split them."""
         count = self.granule // self.memory.shadow.granule
         if count > 1:
             self.cells = (self.cells[:, None] * count + np.arange(count)).ravel()
@@ -116,19 +116,19 @@ class PendingOps:
                 cells = memory.shadow.cells_of(extent)
                 self._write(pending_op, memory, cells, actor)
 
-    def product(self, operation: Operation, actor: Actor, memory: ShadowedSpace) -> None:
-        """A product of one warp; `actor` has its first thread."""
+    def wgmma(self, operation: Operation, actor: Actor, memory: ShadowedSpace) -> None:
+        """A wgmma of one warp; `actor` has its first thread."""
         pending_op = self._begin(operation, actor)
         for extent in operation.reads:
             cells = memory.shadow.cells_of(extent)
-            self._read(pending_op, memory, cells, actor, ("product", int(actor.threads[0]) >> 5))
+            self._read(pending_op, memory, cells, actor, ("wgmma", int(actor.threads[0]) >> 5))
 
     def awaited(self, operation: Operation, threads: np.ndarray, only_reads: bool) -> None:
         """Threads of the cluster have waited for an operation, or for the end of its reading."""
         _, pending_op = self.pending_ops.get(id(operation), (None, None))
         if pending_op is None:
             return
-        if operation.kind == "product":
+        if operation.kind == "wgmma":
             self._ended(operation, pending_op, threads)
             return
         for noted in pending_op.reads if only_reads else (*pending_op.reads, *pending_op.writes):
@@ -142,13 +142,13 @@ class PendingOps:
         if operation.awaited.all() if isinstance(operation, Copy) else not only_reads:
             del self.pending_ops[id(operation)]
 
-    def _ended(self, product: Operation, pending_op: PendingOp, threads: np.ndarray) -> None:
-        """The threads of a warp have waited for its product: one more has ended."""
+    def _ended(self, operation: Operation, pending_op: PendingOp, threads: np.ndarray) -> None:
+        """The threads of a warp have waited for its wgmma: one more has ended."""
         first = int(threads[0])
-        column, count = self.clocks.see_product_end(slice(first, first + len(threads)))
+        column, count = self.clocks.see_wgmma_end(slice(first, first + len(threads)))
         for noted in pending_op.reads:
             noted.settle(column, count, pending_op.actor.site.number)
-        del self.pending_ops[id(product)]
+        del self.pending_ops[id(operation)]
 
     def landed(self, operation: Operation, barrier: tuple[Any, int], column: int, phase: int) -> None:
         """A copy has brought its bytes to one destination, in a phase of an mbarrier there."""
@@ -163,7 +163,7 @@ class PendingOps:
             del self.pending_ops[id(operation)]
 
     def signals(self, thread: int, barrier: tuple[int, int]) -> None:
-        """A thread has told an mbarrier to wait for its copies so far."""
+        """A thread has made an mbarrier wait for its copies so far."""
         mine = [
             pending_op
             for operation, pending_op in self.pending_ops.values()
@@ -180,7 +180,7 @@ class PendingOps:
                 noted.settle(column, phase + 1, pending_op.actor.site.number, noted.threads == thread)
 
     def ended(self, cta: Any, reports: Reports) -> None:
-        """A CTA has ended: report copies into its shared memory that nobody has waited for."""
+        """A CTA has ended: report copies into its shared memory that were never waited for."""
         for operation, pending_op in list(self.pending_ops.values()):
             if operation.kind == "copy" and pending_op.actor.batch.cta is cta:
                 del self.pending_ops[id(operation)]

@@ -16,12 +16,12 @@ _KEPT = 4
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What threads handed on at an address."""
+    """What threads passed on at an address."""
 
     row: Knowledge
     cta: Any
     scope: int
-    """The narrowest on the way: of the release, and of the accesses that hand it on."""
+    """The narrowest on the way: of the release, and of the accesses that pass it on."""
 
     def reaches(self, cta: Any, scope: int) -> bool:
         """Whether threads of a CTA that acquire with a scope are in both scopes, as are those that released."""
@@ -44,15 +44,15 @@ class Order:
         """What arrived at each mbarrier (space, offset) in each of its last phases, as far as its own CTA may
         know it."""
         self._far: dict[tuple[int, int], dict[int, Knowledge]] = {}
-        """What others released there at the scope of the cluster: for those who acquire at that scope."""
+        """What others released there at the scope of the cluster: for threads that acquire at that scope."""
         self._makers: dict[tuple[int, int], tuple[int, int]] = {}
-        """Who made each mbarrier, at which of its clocks."""
+        """The thread that made each mbarrier, at which of its clocks."""
         self._meeting: Knowledge | None = None
         self._met: Knowledge | None = None
         """What came to the barrier of the cluster in this generation, and in the one before."""
         self._meeting_waits: list[np.ndarray] = []
         self._fences: dict[int, tuple[Knowledge, int]] = {}
-        """For each thread what its last fence handed on to its later relaxed writes, and the scope of that."""
+        """For each thread what its last fence passed on to its later relaxed writes, and the scope of that."""
         self._seen: dict[int, list[Release]] = {}
         """For each thread what its relaxed reads have met, which its next fence acquires."""
 
@@ -74,7 +74,7 @@ class Order:
         self.clocks.tick(threads)
 
     def released(self, rank: int, number: int, waiting: list[int]) -> None:
-        """Warps go on with what all brought."""
+        """Warps continue with what all brought."""
         brought = self._brought.pop((rank, number), None)
         if brought is not None and waiting:
             self.clocks.learn(self.threads(rank, waiting), brought)
@@ -111,10 +111,10 @@ class Order:
     def arrived(
         self, barrier: tuple[int, int], phase: int, threads: np.ndarray, from_afar: bool, to_cluster: bool
     ) -> None:
-        """Threads hand on what they know to those who see a phase complete.
+        """Threads pass on what they know to those that see a phase complete.
 
         Threads of another CTA do so `to_cluster` alone.  At the scope of their own CTA they only say which
-        asynchronous operations they know to have ended: those touch nothing any more, whoever hears of it.
+        asynchronous operations they know to have ended: those touch nothing any more, whichever thread learns of it.
         """
         row = self.clocks.row(threads)
         if from_afar and to_cluster:
@@ -123,7 +123,7 @@ class Order:
         self.clocks.tick(threads)
 
     def passed(self, barrier: tuple[int, int], phase: int, threads: np.ndarray, of_cluster: bool) -> None:
-        """Threads have seen a phase complete: they know who arrived, and what copies brought; what others
+        """Threads have seen a phase complete: they know which threads arrived, and what copies brought; what others
         than their own CTA released they acquire at the scope `of_cluster`."""
         for phases in (self._phases, self._far)[: 1 + of_cluster]:
             before = [number for number in phases.get(barrier, {}) if number <= phase]
@@ -146,7 +146,7 @@ class Order:
     # Fences, acquire and release
 
     def fence(self, cta: Any, threads: np.ndarray, scope: int, sequential: bool) -> None:
-        """`fence` and `membar`: acquire what relaxed reads have met, and hand on to relaxed writes that
+        """`fence` and `membar`: acquire what relaxed reads have met, and pass on to relaxed writes that
         follow.
 
         Those that are `sequential` have one order for all threads: one that comes after a read of what was
@@ -210,8 +210,8 @@ class Order:
 
 
 def _hand_on(phases: dict[int, Knowledge], phase: int, row: Knowledge) -> None:
-    """Add a row to what arrived in a phase, of which there is none later, and forget phases that nobody can
-    wait for."""
+    """Add a row to what arrived in a phase, of which there is none later, and forget phases that no thread
+    can wait for."""
     phases[phase] = row.joined(phases[max(phases)] if phases else None)
     for number in [number for number in phases if number < phase - 1]:
         del phases[number]

@@ -1,5 +1,5 @@
-"""The rules for registers: a product owns its own until it is waited for and wants a fence first, and reads
-need writes."""
+"""The rules for registers: a wgmma owns its own until it is waited for and requires a fence first, and reads
+require writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names_in(operands: Iterable[Operand]) -> Iterator[str]:
 
 
 def touched_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
-    """The registers that an instruction reads, and those that it writes.  Products count as neither."""
+    """The registers that an instruction reads, and those that it writes.  Those of a wgmma count as neither."""
     if instruction.name.startswith("wgmma.mma_async"):
         _, a, *rest = instruction.operands
         return frozenset(names_in(rest)) | frozenset(
@@ -54,22 +54,22 @@ def touched_by(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]
     return frozenset(names_in((*operands, *guard))), writes
 
 
-class ProductRegisters:
+class WgmmaRegisters:
     """Registers of `wgmma.mma_async`: untouched while it is under way, and behind a fence when it begins."""
 
     def __init__(self, program: Program, sites: Sites, reports: Reports) -> None:
         self.sites = sites
         self.reports = reports
-        products = [
+        wgmmas = [
             step.instruction
             for block in program.blocks
             for step in block.steps
             if step.instruction.name.startswith("wgmma.mma_async")
         ]
-        self.registers = frozenset(name for product in products for name in _own(product))
-        if "product registers" not in program.known:
-            program.known["product registers"] = _runs(program, self.registers)
-        self._runs: dict[int, list[_Touch]] = program.known["product registers"]
+        self.registers = frozenset(name for instruction in wgmmas for name in _own(instruction))
+        if "wgmma registers" not in program.known:
+            program.known["wgmma registers"] = _runs(program, self.registers)
+        self._runs: dict[int, list[_Touch]] = program.known["wgmma registers"]
         self._unfenced: dict[tuple[int, int], dict[str, InstructionSite]] = {}
         """For each warp of a CTA the registers touched since its last fence, and by what."""
         self._flying: dict[tuple[int, int], list[WgmmaOperation]] = {}
@@ -88,23 +88,23 @@ class ProductRegisters:
         run = self._runs.get(id(instruction))
         return None if run is None else lambda where: self._touch(batch, where, run)
 
-    def issued(self, product: WgmmaOperation, warp: int) -> None:
-        self._flying.setdefault((id(product.site[0].cta), warp), []).append(product)
+    def issued(self, operation: WgmmaOperation, warp: int) -> None:
+        self._flying.setdefault((id(operation.site[0].cta), warp), []).append(operation)
 
-    def awaited(self, product: WgmmaOperation, warp: int) -> None:
-        self._flying[id(product.site[0].cta), warp].remove(product)
+    def awaited(self, operation: WgmmaOperation, warp: int) -> None:
+        self._flying[id(operation.site[0].cta), warp].remove(operation)
 
     def ended(self, cta: Any) -> None:
-        """A CTA has ended: report products that nobody has waited for."""
+        """A CTA has ended: report wgmma operations that were never waited for."""
         for key in [key for key in self._flying if key[0] == id(cta)]:
-            for product in self._flying.pop(key):
-                site = self.sites.of(product.site[1])
+            for operation in self._flying.pop(key):
+                site = self.sites.of(operation.site[1])
                 if self.reports.wants("unfinished", site):
                     self.reports.add(
                         "unfinished",
-                        "the CTA ends before the product is waited for",
+                        "the CTA ends before the wgmma is waited for",
                         site,
-                        product.site[0],
+                        operation.site[0],
                         key[1:],
                     )
         for key in [key for key in self._unfenced if key[0] == id(cta)]:
@@ -120,7 +120,7 @@ class ProductRegisters:
             for name in own & unfenced.keys():
                 site, other = self.sites.of(instruction), unfenced[name]
                 if self.reports.wants("wgmma-fence", site, other):
-                    text = f"warp {warp} uses {name} in a product after another instruction did, with no wgmma.fence between"
+                    text = f"warp {warp} uses {name} in a wgmma after another instruction did, with no wgmma.fence between"
                     self.reports.add("wgmma-fence", text, site, batch, (warp,), other)
 
     def _touch(self, batch: Any, where: Any, run: list[_Touch]) -> None:
@@ -136,30 +136,30 @@ class ProductRegisters:
             if unfenced is None:
                 unfenced = self._unfenced[key] = {}
             unfenced.update(touched)
-            for product in self._flying.get(key, ()):
-                if not touched.keys().isdisjoint(product.names.of_d) or not touched.keys().isdisjoint(
-                    product.names.of_a
+            for operation in self._flying.get(key, ()):
+                if not touched.keys().isdisjoint(operation.names.of_d) or not touched.keys().isdisjoint(
+                    operation.names.of_a
                 ):
-                    self._check_flying(batch, warp, product, run)
+                    self._check_flying(batch, warp, operation, run)
 
-    def _check_flying(self, batch: Any, warp: int, product: WgmmaOperation, run: list[_Touch]) -> None:
-        """Report what touches registers of a product that is under way."""
+    def _check_flying(self, batch: Any, warp: int, operation: WgmmaOperation, run: list[_Touch]) -> None:
+        """Report what touches registers of a wgmma that is under way."""
         for each in run:
-            wrong = (each.reads & product.names.of_d) | (
-                each.writes & (product.names.of_d | product.names.of_a)
+            wrong = (each.reads & operation.names.of_d) | (
+                each.writes & (operation.names.of_d | operation.names.of_a)
             )
             if not wrong:
                 continue
-            site, other, name = self.sites.of(each.instruction), self.sites.of(product.site[1]), min(wrong)
+            site, other, name = self.sites.of(each.instruction), self.sites.of(operation.site[1]), min(wrong)
             if self.reports.wants("wgmma-registers", site, other):
                 action = "reads" if name in each.reads else "writes"
-                text = f"warp {warp} {action} {name}, which belongs to a product that has not been waited for"
+                text = f"warp {warp} {action} {name}, which belongs to a wgmma that has not been waited for"
                 self.reports.add("wgmma-registers", text, site, batch, (warp,), other)
 
 
 @dataclass(frozen=True)
 class _Touch:
-    """An instruction with those registers of products that it reads, and those that it writes."""
+    """An instruction with those registers of wgmmas that it reads, and those that it writes."""
 
     instruction: Instruction
     reads: frozenset[str]
@@ -171,7 +171,7 @@ class _Touch:
 
 
 def _runs(program: Program, registers: frozenset[str]) -> dict[int, list[_Touch]]:
-    """Instructions that touch registers of products and always run one after the other, with no `wgmma`
+    """Instructions that touch registers of wgmmas and always run one after the other, with no `wgmma`
     between; by the id of the first of them, before which all can be looked at."""
     found: dict[int, list[_Touch]] = {}
     for block in program.blocks if registers else ():
@@ -193,9 +193,9 @@ def _runs(program: Program, registers: frozenset[str]) -> dict[int, list[_Touch]
     return found
 
 
-def _own(product: Instruction) -> frozenset[str]:
+def _own(wgmma: Instruction) -> frozenset[str]:
     """The registers of D, and of A where it is in registers."""
-    return frozenset(names_in(operand for operand in product.operands[:2] if isinstance(operand, Vector)))
+    return frozenset(names_in(operand for operand in wgmma.operands[:2] if isinstance(operand, Vector)))
 
 
 class Unwritten:
@@ -257,7 +257,7 @@ def _results(instruction: Instruction) -> frozenset[str]:
 
 
 def _doubtful_reads(program: Program) -> dict[int, frozenset[str]]:
-    """For each instruction the registers that it reads although a path leads there that writes them nowhere."""
+    """For each instruction the registers that it reads although some path to it does not write them."""
     blocks, end = program.blocks, len(program.blocks)
     made = [
         frozenset[str]().union(*(_results(step.instruction) for step in block.steps if step.guard is None))

@@ -1,4 +1,4 @@
-"""Collects what was found: one report for each pair of instructions, with a count."""
+"""Collects findings: one report for each pair of instructions, with a count."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ KINDS = {
     "proxy-fence": "data written through the generic proxy and used by the asynchronous one without fence.proxy.async on the way",
     "proxy-fence-reuse": "data read through the generic proxy and overwritten by the asynchronous one without fence.proxy.async",
     "tensormap-fence": "a tensor map that the kernel wrote, used without fence.proxy.tensormap: release, then acquire of the map",
-    "uninitialised-read": "a read of memory that nobody has written",
+    "uninitialised-read": "a read of memory that was never written",
     "read-only-load": "a ld.global.nc of memory that the kernel has written",
     "uninitialised-register": "a read of a register that the thread has not written",
-    "wgmma-fence": "registers of a product touched after the last wgmma.fence before it",
-    "wgmma-registers": "registers of a product touched before it has been waited for",
-    "mbarrier-fence": "a copy that tells an mbarrier made without fence.proxy.async or fence.mbarrier_init on the way",
+    "wgmma-fence": "registers of a wgmma touched after the last wgmma.fence before it",
+    "wgmma-registers": "registers of a wgmma touched before it has been waited for",
+    "mbarrier-fence": "a copy that notifies an mbarrier made without fence.proxy.async or fence.mbarrier_init on the way",
     "mbarrier-reuse": "an mbarrier initialised again without mbarrier.inval, between two phases",
     "unfinished": "asynchronous operations on shared memory under way when the CTA ends",
     "ended-peer": "shared memory of a CTA of the cluster used by another, and nothing orders that before the CTA's end",

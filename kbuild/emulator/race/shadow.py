@@ -1,10 +1,10 @@
-"""Who touched each byte last: one word per granule of a space and kind of access.
+"""The last access to each byte: one word per granule of a space and kind of access.
 
 A word holds the instruction, the thread or mbarrier that the access counts for, and its clock.  Granules
 begin at 16 bytes and are split when a smaller access comes.
 
-Of readers, a shadow keeps the last one in each of its columns.  One that another takes the place of is
-forgotten where the other knows it: whoever knows the other knows both.  Else it goes to a crowd of readers
+Of readers, a shadow keeps the last one in each of its columns.  One that another replaces is
+forgotten where the other knows it: a thread that knows the other knows both.  Otherwise it goes to a crowd of readers
 beside the columns, so that none is lost.
 """
 
@@ -18,7 +18,7 @@ from kbuild.emulator.async_ops.operation import ByteExtent
 
 CLOCK_BITS, AGENT_BITS = 20, 28
 PENDING = 1 << (CLOCK_BITS - 1)
-"""Clocks from here on stand for operations under way, which nobody knows yet."""
+"""Clocks from here on stand for operations under way, which no thread knows yet."""
 _CLOCK, _AGENT = (1 << CLOCK_BITS) - 1, (1 << AGENT_BITS) - 1
 _WHO = _AGENT << CLOCK_BITS
 LARGEST_GRANULE = 16
@@ -72,7 +72,7 @@ class Shadow:
         self.readers = self._room = np.zeros((columns, len(self.writers)), np.int64)
         """The columns, and as many as there is room for."""
         self.covered: np.ndarray | None = None
-        """Where an atomic operation was the last writer, the last one that was none; None: nowhere."""
+        """Where an atomic operation was the last writer, the last write that was not atomic; None: nowhere."""
         self._columns: dict[tuple[str, int], int] = {}
         self._crowd = Crowd(len(self.writers))
 
@@ -98,7 +98,7 @@ class Shadow:
             self._crowd.add(cells[beside], np.broadcast_to(words, beside.shape)[beside])
 
     def crowd(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The readers of granules that stand in no column: for each its place in `cells`, and its word."""
+        """The readers of granules that are not in a column: for each its place in `cells`, and its word."""
         return self._crowd.among(cells)
 
     def all_readers(self) -> Iterator[np.ndarray]:
@@ -107,7 +107,7 @@ class Shadow:
         yield self._crowd.words()
 
     def written(self, cells: np.ndarray) -> None:
-        """Granules have been written by somebody who knew their readers: whoever knows the writer knows
+        """Granules have been written by a thread that knew their readers: a thread that knows the writer knows
         these."""
         self._crowd.forget(cells)
 
@@ -149,7 +149,7 @@ class Shadow:
         return found
 
     def cover(self, cells: np.ndarray, words: np.ndarray) -> None:
-        """Keep words of writers that atomic operations are about to take the place of."""
+        """Keep words of writers that atomic operations are about to replace."""
         if self.covered is None:
             self.covered = np.zeros_like(self.writers)
         self.covered[cells] = words
@@ -219,7 +219,7 @@ class Crowd:
         self._cells, self._words = cells[order], np.repeat(self._words, count)[order]
 
     def _sort(self) -> None:
-        """Put what is new in its place: of each agent the last word, and nothing of granules without readers."""
+        """Sort new words into place: of each agent the last word, and nothing of granules without readers."""
         if not self._new:
             return
         cells = np.concatenate([self._cells, *(cells for cells, _ in self._new)])

@@ -1,4 +1,4 @@
-"""What the detector must know of an instruction: its proxy, its order and scope, and how to speak of it."""
+"""What the detector must know of an instruction: its proxy, its order and scope, and its name in reports."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class InstructionSite:
     number: int
     instruction: Instruction
     scope: int
-    """Of strong accesses (atomic operations, and accesses with an order): two of them on one address are no
-    race where the scope of each holds both threads.  `WEAK` for others."""
+    """Of strong accesses (atomic operations, and accesses with an order): two of them on one address are not
+    a race where the scope of each holds both threads.  `WEAK` for others."""
     acquires: bool
     releases: bool
     modifies: bool
     """Whether it reads and writes at once, which keeps a chain of releases going."""
     asynchronous: bool
-    """Whether its accesses take place later; they are heard of as operations."""
+    """Whether its accesses take place later; they are observed as operations."""
     async_proxy: bool
     """Whether its accesses go through the asynchronous proxy."""
     uses_map: bool
@@ -76,8 +76,8 @@ class Sites:
 
 
 def uses_async_proxy(instruction: Instruction) -> bool:
-    """Whether an instruction's accesses go through the asynchronous proxy: products of warpgroups, bulk and
-    tensor copies."""
+    """Whether an instruction's accesses go through the asynchronous proxy: wgmmas, bulk and tensor
+    copies."""
     return instruction.name.startswith(("wgmma.mma_async", *_BULK))
 
 

@@ -75,7 +75,7 @@ def test_memory_is_the_device_s_and_every_byte_is_watched(driver: FakeDriver) ->
             cuda("cuMemsetD8_v2", x, 0, ctypes.c_size_t(size))
     cuda("cuMemFree_v2", x)
     for call in (lambda: cuda("cuMemFree_v2", x), lambda: cuda.read(x, 4)):
-        with pytest.raises(Refusal, match="is no address on a device"):
+        with pytest.raises(Refusal, match="is not an address on a device"):
             call()
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
@@ -171,7 +171,7 @@ def test_images_that_are_not_loaded_say_why(driver: FakeDriver) -> None:
                 cuda.kernel(image.decode())
     driver.register(elf, ADD_ONE)
     cuda.get("cuModuleLoadData", ctypes.c_char_p(elf))
-    with pytest.raises(Refusal, match="no kernel nothing; there is add_one"):
+    with pytest.raises(Refusal, match="no kernel nothing; the module has add_one"):
         cuda.kernel(name="nothing")
 
 
@@ -220,7 +220,7 @@ def test_tensor_maps(driver: FakeDriver) -> None:
         ({"strides": [8]}, "stride 8"),
         ({"strides": [1 << 40]}, "stride"),
         ({"box": [64, 257]}, "box size 257"),
-        ({"box": [65, 1]}, "no multiple of 16"),
+        ({"box": [65, 1]}, "not a multiple of 16"),
         ({"box": [128, 1]}, "the swizzle has rows of 128"),
         ({"steps": [1, 9]}, "element stride 9"),
         ({"swizzle": 4}, "swizzle"),
@@ -275,7 +275,7 @@ def test_a_library_that_cannot_be_built_says_why(libraries: Path, tmp_path: Path
     for settings, text in (
         ({"cc": ["no-such-compiler"]}, "no-such-compiler: No such file"),
         ({"cc": ["cc", "-no-such-flag"]}, "failed with exit code"),
-        ({"folder": tmp_path / "file"}, "name another folder for the stand-in's library"),
+        ({"folder": tmp_path / "file"}, "name another folder for the fake driver's library"),
     ):
         with pytest.raises(ToolError, match=text):
             _ = FakeDriver(**({"folder": libraries} | settings)).path  # type: ignore[arg-type]
@@ -293,7 +293,7 @@ def test_injected_failures_come_once_and_in_any_form(driver: FakeDriver) -> None
     cuda.kernel()
     with pytest.raises(UsageError, match="the driver has no function cuMelt"):
         driver.fail_next("cuMelt", 1)
-    with pytest.raises(UsageError, match="another stand-in for the driver is active"):
+    with pytest.raises(UsageError, match="another fake driver is active"):
         FakeDriver(folder=driver.path.parents[1]).__enter__()
 
 

@@ -17,7 +17,7 @@ GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 
 @pytest.fixture
 def late(libraries: Path) -> Iterator[Cuda]:
-    """A driver that does nothing before somebody waits for it."""
+    """A driver that does nothing before a thread waits for it."""
     with FakeDriver(folder=libraries, streams="late") as driver:
         yield Cuda(driver.path)
 
@@ -29,7 +29,7 @@ def copied(cuda: Cuda, source: ctypes.c_uint64, stream: ctypes.c_void_p) -> ctyp
     return target
 
 
-def test_work_waits_until_somebody_waits_for_it(late: Cuda) -> None:
+def test_work_waits_until_a_thread_waits_for_it(late: Cuda) -> None:
     x, stream, function = late.allocate(16), late.stream(), late.kernel()
     late.write(x, [0] * 4)
     late.launch(function, x, N, stream=stream)
@@ -110,7 +110,7 @@ def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(late: Cud
     late("cuStreamSynchronize", stream)
     assert list(result) == [1] * 4
     late("cuStreamDestroy_v2", stream)
-    with pytest.raises(Refusal, match="is no stream of the current context"):
+    with pytest.raises(Refusal, match="is not a stream of the current context"):
         late("cuStreamSynchronize", stream)
 
 

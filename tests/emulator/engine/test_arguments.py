@@ -40,7 +40,7 @@ def test_the_kernel_gets_the_address_of_the_copy() -> None:
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"strides": (81,)}, "stride 162 of dimension 1 is no multiple of 16"),
+        ({"strides": (81,)}, "stride 162 of dimension 1 is not a multiple of 16"),
         ({"shape": (100, (1 << 32) + 1)}, "size 4294967297 of dimension 0"),
         ({"box": (128, 128)}, "the box is 256 bytes wide, the swizzle has rows of 128"),
     ],

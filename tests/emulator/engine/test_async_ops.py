@@ -232,7 +232,7 @@ def test_the_128_bytes_hold_a_map_of_any_rank() -> None:
         ({"box": (4, 8)}, "8 bytes wide"),
         ({"box": (72, 8)}, "swizzle has rows of 128"),
         ({"steps": (1, 9)}, "element stride 9"),
-        ({"element": "s8"}, "no element type"),
+        ({"element": "s8"}, "not an element type"),
         ({"strides": ()}, "0 strides for rank 2"),
         ({"element": "u16", "fill_nan": True}, "NaN cannot fill"),
         ({"element": "tf32.ftz", "swizzle": 0}, "not supported"),
@@ -331,9 +331,9 @@ def test_a_wide_box_has_the_bytes_of_its_elements(
 def test_boxes_refuse_wrong_coordinates_and_places() -> None:
     with pytest.raises(Fault, match="3 coordinates for a tensor map of rank 2"):
         box_at(example(), (0, 0, 0), 0)
-    with pytest.raises(Fault, match="no multiple of 128"):
+    with pytest.raises(Fault, match="not a multiple of 128"):
         box_at(example(), (0, 0), 64)
-    with pytest.raises(Fault, match="begins at element -3 of its rows, which is no multiple of 16 bytes"):
+    with pytest.raises(Fault, match="begins at element -3 of its rows, which is not a multiple of 16 bytes"):
         box_at(example(), (-3, 0), 0)
 
 

@@ -322,7 +322,7 @@ def test_collectives_without_all_their_threads_are_found(instruction: str, what:
     ("body", "kind", "what"),
     [
         ("    bar.sync 16;\n", "barrier-misuse", "barrier 16 does not exist"),
-        ("    bar.sync 1, 33;\n", "barrier-misuse", "no multiple of 32"),
+        ("    bar.sync 1, 33;\n", "barrier-misuse", "not a multiple of 32"),
         ("    bar.sync %r_tid;\n", "barrier-misuse", "different barrier numbers"),
         ("    trap;\n", "trap", "stopped itself"),
         ("    barrier.cluster.wait;\n", "barrier-misuse", "without barrier.cluster.arrive"),

@@ -52,8 +52,8 @@ def test_observers_hear_of_issues_waits_and_phases(timing: str) -> None:
 
     listener = Listener()
     run_product(product_kernel(8, 2, False), 8, 2, timing=timing, schedule="reverse", observers=[listener])
-    assert listener.heard.count(("issued", "product", 16 * 32 + 8 * 32, 0)) == 8
-    assert listener.heard.count(("awaited", "product", 32, False)) == 8
+    assert listener.heard.count(("issued", "wgmma", 16 * 32 + 8 * 32, 0)) == 8
+    assert listener.heard.count(("awaited", "wgmma", 32, False)) == 8
 
     listener = Listener()
     copied("cp.async.wait_group 0;", "bar.sync 0;", timing=timing, schedule="reverse", observers=[listener])

@@ -114,7 +114,7 @@ def test_tensor_addresses_keep_their_coordinates() -> None:
         ("mov.b32 %r1, #;", "unexpected character '#'"),
         (".shaded .b32 x;", "unknown directive .shaded"),
         ("{ mov.b32 %r1, 0;", "the function does not end"),
-        ("add.f32 %r1, %r2, 1;", "the literal 1 is no f32"),
+        ("add.f32 %r1, %r2, 1;", "the literal 1 is not of type f32"),
     ],
 )
 def test_what_is_wrong_is_named(body: str, message: str) -> None:

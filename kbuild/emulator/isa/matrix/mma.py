@@ -43,11 +43,11 @@ def mma_sync(
     )
     left, right = matrix_a(a, kind_a, rows), matrix_b(b, kind_b)
     if operation:
-        product = count_ones(left, right, operation)
+        dot = count_ones(left, right, operation)
     else:
         with np.errstate(all="ignore"):
-            product = left @ right
-    return registers_of_d(finish(product + matrix_c(c, kind_c, rows), kind_d, saturate), kind_d)
+            dot = left @ right
+    return registers_of_d(finish(dot + matrix_c(c, kind_c, rows), kind_d, saturate), kind_d)
 
 
 def check_registers(shape: str, operands: Iterable[tuple[str, np.ndarray, str, int]]) -> None:

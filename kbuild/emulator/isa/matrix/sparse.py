@@ -47,8 +47,8 @@ def mma_sparse(
     numbers = kept_numbers(metadata, kind_a, depth, selector, ordered)
     left = spread(matrix_a(a, kind_a, rows), numbers, kind_a)
     with np.errstate(all="ignore"):
-        product = left @ matrix_b(b, kind_b)
-    return registers_of_d(finish(product + matrix_c(c, kind_c, rows), kind_d, saturate), kind_d)
+        dot = left @ matrix_b(b, kind_b)
+    return registers_of_d(finish(dot + matrix_c(c, kind_c, rows), kind_d, saturate), kind_d)
 
 
 def kept_numbers(metadata: np.ndarray, kind: str, depth: int, selector: int, ordered: bool) -> np.ndarray:

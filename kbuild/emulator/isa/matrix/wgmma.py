@@ -50,7 +50,7 @@ def multiply(
 ) -> np.ndarray:
     """`a @ b.T + c` in float64: A [rows, k], B [n, k], and C [rows, n] or None for zero."""
     with np.errstate(all="ignore"):
-        product = a @ b.T
+        dot = a @ b.T
         if scale_a * scale_b < 0:
-            product = -product
-        return product if c is None else product + c
+            dot = -dot
+        return dot if c is None else dot + c

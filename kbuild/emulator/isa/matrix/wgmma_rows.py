@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops import agent_of
-from kbuild.emulator.async_ops.wgmma import Products, Registers, Shape
+from kbuild.emulator.async_ops.wgmma import Registers, Shape, WgmmaQueues
 from kbuild.emulator.engine.findings import Fault
 from kbuild.emulator.engine.register_block import RegisterBlock
 from kbuild.emulator.isa.collectives import whole_warps
@@ -55,7 +55,7 @@ def _multiply(form: Form, instruction: Instruction) -> Bound:
     def function(
         warps: Any, of_d: RegisterBlock, of_a: Any, of_b: np.ndarray, scales: np.ndarray, where: Any = True
     ) -> None:
-        products = agent_of(warps.cta).products
+        wgmmas = agent_of(warps.cta).wgmmas
         for first, last in _segments(warps, where):
             lanes = slice(32 * first, 32 * last)
             right, accumulates = (
@@ -68,7 +68,7 @@ def _multiply(form: Form, instruction: Instruction) -> Bound:
                 operand = _uniform(of_a[lanes], "descriptor of A")
             site = (warps, instruction, np.arange(32 * first, 32 * last))
             target = of_d.part(lanes.start, lanes.stop)
-            products.issue(site, warps.first + first, shape, names, target, operand, right, accumulates)
+            wgmmas.issue(site, warps.first + first, shape, names, target, operand, right, accumulates)
 
     return Bound(function, (_fragment(d), left, View(b, "b64"), View(scale, "pred")))
 
@@ -98,13 +98,13 @@ def _uniform(values: np.ndarray, what: str) -> int:
     return int(values[0])
 
 
-def _for_warps(method: Callable[[Products, list[int]], None]) -> Callable[[Form, Instruction], Bound]:
+def _for_warps(method: Callable[[WgmmaQueues, list[int]], None]) -> Callable[[Form, Instruction], Bound]:
     """A handler that calls a method with the warps that are here."""
 
     def handler(form: Form, instruction: Instruction) -> Bound:
         def function(warps: Any, where: Any = True) -> None:
             whole_warps(warps.size, where)
-            method(agent_of(warps.cta).products, warps.warps_in(where))
+            method(agent_of(warps.cta).wgmmas, warps.warps_in(where))
 
         return Bound(function)
 
@@ -116,7 +116,7 @@ def _wait(form: Form, instruction: Instruction) -> Bound:
 
     def function(warps: Any, where: Any = True) -> None:
         whole_warps(warps.size, where)
-        agent_of(warps.cta).products.wait(warps.warps_in(where), allowed, (warps, instruction))
+        agent_of(warps.cta).wgmmas.wait(warps.warps_in(where), allowed, (warps, instruction))
 
     return Bound(function)
 
@@ -126,13 +126,13 @@ def _names(depth: int, columns: range) -> str:
 
 
 _COLUMNS = range(8, 257, 8)
-_PRODUCT = Effects(reads=("shared",), asynchronous=True, collective="warp", aligned=True)
+_WGMMA = Effects(reads=("shared",), asynchronous=True, collective="warp", aligned=True)
 _WARP = Effects(collective="warp", aligned=True)
 _HEAD = "wgmma.mma_async.sync.aligned"
 
 ROWS = [
     *(
-        InstructionSpec(_HEAD + forms, "", "product of a warpgroup", handler=_multiply, effects=_PRODUCT)
+        InstructionSpec(_HEAD + forms, "", "product of a warpgroup", handler=_multiply, effects=_WGMMA)
         for forms in (
             f"{{{_names(16, _COLUMNS)}}}{{f32|f16}}.f16.f16",
             f"{{{_names(16, _COLUMNS)}}}.f32.bf16.bf16",
@@ -145,14 +145,14 @@ ROWS = [
         "wgmma.fence.sync.aligned",
         "",
         "orders registers before products",
-        handler=_for_warps(Products.fence),
+        handler=_for_warps(WgmmaQueues.fence),
         effects=_WARP,
     ),
     InstructionSpec(
         "wgmma.commit_group.sync.aligned",
         "",
         "end a group of products",
-        handler=_for_warps(Products.commit),
+        handler=_for_warps(WgmmaQueues.commit),
         effects=_WARP,
     ),
     InstructionSpec(

@@ -94,6 +94,6 @@ def multiply_fragments(
     """The registers of D from those of A, B and C; `operation` is as for `mma_sync`."""
     left, right, add = (fragment.matrix(each) for fragment, each in zip(factors, registers))
     with np.errstate(all="ignore"):
-        product = count_ones(left, right, operation) if operation else left @ right
+        dot = count_ones(left, right, operation) if operation else left @ right
     rows, columns = d.places
-    return d.packed(finish(product + add, d.kind, saturate)[:, rows, columns])
+    return d.packed(finish(dot + add, d.kind, saturate)[:, rows, columns])

@@ -76,8 +76,8 @@ def run(
     """Run a kernel to its end, or to the first thing that is wrong.
 
     `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.
-    Observers are notified of every access; `timing` says when asynchronous operations take effect: `late`, `early`
-    or `random(SEED)`.  `checks` finds races too: `strict` by the letter of the PTX ISA, `lenient` without
+    Observers are notified of every access; `timing` says when asynchronous operations take effect: `late`,
+    `early` or `random(SEED)`.  `checks` finds races too: `strict` by the letter of the PTX ISA, `lenient` without
     what hardware forgives (`race.LENIENT`); with `names` of the arguments reports say `x[96]` for addresses.
     Raises PtxError for text that cannot be run, EmulationError for arguments that do not fit the kernel,
     TensorMapError for maps that cannot be made.

@@ -13,7 +13,7 @@ from kbuild.emulator.fp.rounding import round_exact, to_odd, two_product, two_su
 
 _NAMES = {np.dtype("f2"): "f16", np.dtype("f4"): "f32", np.dtype("f8"): "f64"}
 _FAR = 300
-"""Powers of two that part a number from another one so that only its sign can matter."""
+"""Powers of two that separate a number from another one so that only its sign can matter."""
 
 
 @np.errstate(all="ignore")
@@ -114,8 +114,8 @@ def _flushed(values: np.ndarray, form: Format) -> np.ndarray:
 def _nearest(a: np.ndarray, b: np.ndarray, c: np.ndarray, to: Format) -> np.ndarray | None:
     """The fused operation through float64, to the operands' own type; None where that could round twice.
 
-    The product is exact in float64.  The sum is rounded, and then again: that goes wrong only where it comes
-    to lie just between two neighbours of the narrow type, or among its subnormal numbers.
+    The product is exact in float64.  The sum is rounded twice: that is wrong only where it lies
+    exactly between two neighbours of the narrow type, or among its subnormal numbers.
     """
     if to.storage != a.dtype:
         return None

@@ -34,7 +34,7 @@ def decode(values: np.ndarray, source: str) -> np.ndarray:
         return (values.astype(np.uint16) << np.uint16(8)).view(np.float16)
     if source == "e4m3":
         return _E4M3_32[values]
-    raise ValueError(f"{source} is no float type")
+    raise ValueError(f"{source} is not a float type")
 
 
 def encode(values: np.ndarray, target: str) -> np.ndarray:
@@ -70,7 +70,7 @@ def convert(
 
     `source` is a float type of `FORMATS` or any word such as `s32` whose storage is a numpy integer type;
     `target` a float type. `saturate` puts the largest finite number where the result would be infinite;
-    without it, a type that has no infinity gets NaN there.  `relu` makes what is below zero zero.  `flush`
+    without it, a type that has no infinity gets NaN there.  `relu` replaces numbers below zero by zero.  `flush`
     treats subnormal float32 numbers, on both sides, as zero.
     """
     form = FORMATS[target]

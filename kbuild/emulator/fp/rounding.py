@@ -2,7 +2,7 @@
 
 An exact value is `(high + low) * 2**exponent`: `high` a float64, `low` a remainder of at most half a unit in
 the last place of `high`, of which only the sign matters.  So sums, products, quotients and roots of float64
-numbers can be given exactly enough for any rounding to any format.
+numbers are exact enough for any rounding to any format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def round_exact(
     """The float64 values that round `(high + low) * 2**exponent` (finite, not 0) to a format.
 
     `rounding` is `rn` (nearest, ties to even), `rna` (nearest, ties away from zero), `rz`, `rm` (down) or
-    `rp` (up).  Overflow gives infinity or the largest finite number, as the rounding demands; also for
+    `rp` (up).  Overflow gives infinity or the largest finite number, as the rounding requires; also for
     formats without infinities.
     """
     negative = np.signbit(high)

@@ -145,7 +145,7 @@ def _update(form: Form) -> Callable[..., np.ndarray]:
         "max": greatest if floating else np.maximum,
     }[operation]
     if operation == "add" and form.type == "f32" and not (form.has("shared") or form.has("shared::cta")):
-        # In global memory sums of f32 know no subnormal numbers; in shared memory they do.
+        # In global memory sums of f32 flush subnormal numbers; in shared memory they do not.
         return lambda old, b: flush(flush(old.view(element)) + flush(b.view(element))).view(old.dtype)
     return lambda old, b: apply(old.view(element), b.view(element)).view(old.dtype)
 
@@ -208,7 +208,7 @@ def _atomic(form: Form, instruction: Instruction) -> Bound:
 
 
 def _check_aligned(addresses: np.ndarray, size: int, where: Any) -> None:
-    """Raise Fault for an address of a vector that its size does not divide."""
+    """Raise Fault for an address that is not a multiple of the vector's size."""
     wrong = addresses % addresses.dtype.type(size) != 0
     wrong = wrong if where is True else wrong & where
     if wrong.any():

@@ -116,7 +116,7 @@ def _barrier_manage(form: Form, instruction: Instruction) -> Bound:
 
 
 def _barrier_arrive(form: Form, instruction: Instruction) -> Bound:
-    """Arrivals, announcements of bytes, and both at once; gives the phase as the state."""
+    """Arrivals, announcements of bytes, and both at once; returns the phase as the state."""
     arrives = form.has("arrive") or form.has("arrive_drop")
     gives = arrives and not isinstance(instruction.operands[0], Address)
     result, operands = (
@@ -193,7 +193,7 @@ def _tell_passed(waits: Any, site: Any) -> None:
 
 
 def _lanes_by_phase(waits: Any) -> dict[tuple[Asynchronous, int, int], list[int]]:
-    """The lanes that look at each phase of an mbarrier."""
+    """The lanes that test each phase of an mbarrier."""
     found: dict[tuple[Asynchronous, int, int], list[int]] = {}
     for agent, place, phase, lane in waits:
         found.setdefault((agent, place, phase), []).append(lane)
@@ -201,8 +201,8 @@ def _lanes_by_phase(waits: Any) -> dict[tuple[Asynchronous, int, int], list[int]
 
 
 def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
-    """`test_wait` looks; `try_wait` stands until the phase is complete, or comes back in vain once to show a
-    missing loop."""
+    """`test_wait` tests; `try_wait` blocks until the phase is complete, or fails once to expose a missing
+    loop."""
     target, address, state = instruction.operands[:3]
     view, offset = address_of(address)
     generic, parity, tries = space_of(form) == "generic", form.has("parity"), form.has("try_wait")
@@ -215,7 +215,7 @@ def _barrier_wait(form: Form, instruction: Instruction) -> Bound:
         looked: dict[tuple[int, int], tuple[bool, tuple[Asynchronous, int, int]]] = {}
         for lane in active_lanes(warps.size, where).tolist():
             key = int(start[lane]), int(states[lane])
-            if key not in looked:  # Most often all lanes look at the same one.
+            if key not in looked:  # Most often all lanes test the same one.
                 agent, place = shared_place(warps, key[0] + offset, generic)
                 current = agent.barriers.at(place).phase
                 done = (
@@ -316,7 +316,7 @@ ROWS = [
     InstructionSpec(
         f"mbarrier{{test_wait|try_wait}}[parity]{_ORDER}{_PLACE}.b64",
         "",
-        "see whether a phase is complete",
+        "test whether a phase is complete",
         handler=_barrier_wait,
         effects=_WAIT,
     ),

@@ -116,7 +116,7 @@ def _insert(form: Form) -> Lanes:
 
 
 def _mask(form: Form) -> Lanes:
-    """`bmsk`: so many ones from a bit on.  Numbers beyond the width are cut (`.clamp`), or their low bits
+    """`bmsk`: a number of ones from a bit on.  Numbers beyond the width are cut (`.clamp`), or their low bits
     taken (`.wrap`)."""
     wrap = form.has("wrap")
 
@@ -332,7 +332,7 @@ ROWS = [
         "t = t t t b32",
         "any logic function of three sources",
         lambda _: _lookup,
-        unasked="the question would hold a register where it wants a number",
+        unasked="the test program would have a register where it needs a number",
     ),
     InstructionSpec("setp{eq|ne}" + _BITS, "pred pred? = t t", "compare bits", _set_predicate),
     InstructionSpec(

@@ -20,8 +20,8 @@ from kbuild.emulator.isa.places import active_lanes, count_view, living, number,
 from kbuild.emulator.ptx.model import Address, Instruction, Operand, PtxError
 
 STORED_UNIT = 16
-"""Bytes that a tensor copy to global memory writes together: it overruns rows that are no multiple of them,
-and may not begin elsewhere (seen on an H200)."""
+"""Bytes that a tensor copy to global memory writes together: it overruns rows that are not multiples of
+them, and may not begin elsewhere (seen on an H200)."""
 _MAP_WORDS = np.arange(0, 128, 8)
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -35,8 +35,7 @@ def _coordinates(operand: Operand) -> tuple[View, int, tuple[View, ...]]:
 
 
 def read_map(warps: Any, address: int, lane: int, instruction: Instruction) -> TensorMap:
-    """The tensor map at a generic address.  Raises Fault for an address or a map that the copy engine cannot
-    use."""
+    """The tensor map at a generic address.  Raises Fault for an address or a map that TMA cannot use."""
     if address % 64:
         raise Fault("misaligned", f"the tensor map at {address:#x} is not aligned to 64 bytes")
     site = (warps, instruction, np.full(16, lane))
@@ -96,7 +95,7 @@ def _store_of(
 
 
 def _widest(make: Callable[[bool], Transfer]) -> Transfer:
-    """A copy in entries as large as can be; of elements where something is wrong, for reports count in these."""
+    """A copy in entries as large as possible; of elements where it faults, as reports count in these."""
     wide = make(True)
     try:
         wide.check()
@@ -291,8 +290,8 @@ def _replace(form: Form, instruction: Instruction) -> Bound:
 
 
 def _publish(form: Form, instruction: Instruction) -> Bound:
-    """`tensormap.cp_fenceproxy [global], [shared], 128`: the warp copies a map and makes it visible to the
-    copy engine."""
+    """`tensormap.cp_fenceproxy [global], [shared], 128`: the warp copies a map and makes it visible
+    to TMA."""
     (to, to_offset), (origin, origin_offset) = map(address_of, instruction.operands[:2])
     if number(instruction.operands[2]) != 128:
         raise PtxError(f"{instruction.name} copies 128 bytes")

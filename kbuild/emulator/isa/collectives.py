@@ -1,7 +1,7 @@
-"""Instructions in which the threads of a warp talk to each other.
+"""Instructions in which the threads of a warp communicate.
 
-Lanes come as [32 * k]: k consecutive warps side by side.  `where` tells who takes part; a warp takes part
-with all the threads that its member mask names, or not at all.
+Lanes come as [32 * k]: k consecutive warps side by side.  `where` has the lanes that take part; a warp
+takes part with all the threads that its member mask names, or not at all.
 """
 
 from __future__ import annotations

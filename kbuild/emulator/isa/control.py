@@ -1,6 +1,6 @@
 """Control flow, barriers of a CTA or a cluster, fences and hints.
 
-Branches, returns and calls are done by the engine itself; their rows say that they exist and what they do.
+Branches, returns and calls are done by the engine itself; their rows list them with their effects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def one_value(values: np.ndarray, where: Any, what: str) -> int:
 
 
 def _barrier(form: Form, instruction: Instruction) -> Bound:
-    """`bar` and `barrier`: all warps come, then all go on; `.arrive` does not wait."""
+    """`bar` and `barrier`: all warps arrive, then all continue; `.arrive` does not wait."""
     operands: tuple[Operand, ...] = instruction.operands
     number, count = operands[0] if operands else _ZERO, operands[1] if len(operands) > 1 else _ZERO
     arrive, aligned = form.has("arrive"), form.opcode == "bar" or form.has("aligned")
@@ -101,12 +101,12 @@ def _cluster_barrier(form: Form, instruction: Instruction) -> Bound:
 
 
 def _no_branch(form: Form, instruction: Instruction) -> Bound:
-    """`brx.idx` behind the branches that it stands for: `index, number of labels`."""
+    """`brx.idx` after the branches that replace it: `index, number of labels`."""
     index, count = instruction.operands
 
     def function(values: np.ndarray, where: Any = True) -> None:
         value = int(values[0 if where is True else np.argmax(where)])
-        raise Fault("branch-misuse", f"the index {value} of a branch is none of its {count} labels")
+        raise Fault("branch-misuse", f"the index {value} of a branch is not one of its {count} labels")
 
     return Bound(function, (View(index, "u32"),), wants_warps=False)
 

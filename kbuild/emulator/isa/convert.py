@@ -39,7 +39,7 @@ def _between_floats(form: Form, target: str, source: str) -> Lanes:
     plain = (source, target) in exact or (rounding == "rn" and (target, source) in exact) or source == target
 
     def function(a: np.ndarray) -> np.ndarray:
-        # A GPU does not flush what becomes a half, as it is too small for one in any case.
+        # A GPU does not flush sources of a half: subnormal ones are too small for a half in any case.
         values = flush(a) if form.has("ftz") and source == "f32" and target != "f16" else a
         if integral is not None and source == "bf16":
             values = fp.convert(integral(fp.convert(values, "bf16", "f32")), "f32", "bf16")

@@ -106,7 +106,7 @@ def _relu_of(form: Form, function: Lanes) -> Lanes:
 def least(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The smaller; a NaN loses, and two give the canonical one; -0 is smaller than +0."""
     found = np.fmin(a, b)
-    # numpy takes either of two zeros, as the processor likes.
+    # Which of two zeros numpy takes depends on the processor.
     return _canonical(np.where(a == b, np.where(np.signbit(b), b, a), found) if (found == 0).any() else found)
 
 
@@ -117,7 +117,7 @@ def greatest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _canonical(values: np.ndarray) -> np.ndarray:
-    """The same with one NaN in place of all: numpy hands on payloads, and of two NaN the first one's."""
+    """The same with one NaN in place of all: numpy passes payloads on, and of two NaN the first one's."""
     unordered = np.isnan(values)
     return np.where(unordered, values.dtype.type(np.nan), values) if unordered.any() else values
 
@@ -163,7 +163,7 @@ def _sign_bits(operation: Lanes) -> Callable[[Form], Lanes]:
 
 
 def _approximate(exact: Callable[[np.ndarray], np.ndarray]) -> Callable[[Form], Lanes]:
-    """An approximation of the hardware's: the right value, computed in binary64, rounded once."""
+    """An approximation of the hardware's: the exact value, computed in binary64, rounded once."""
 
     def meaning(form: Form) -> Lanes:
         def function(value: np.ndarray) -> np.ndarray:
@@ -179,7 +179,7 @@ def _reciprocal_root(values: np.ndarray) -> np.ndarray:
 
 
 def _upper_half(function: Callable[[Form], Lanes]) -> Callable[[Form], Lanes]:
-    """A function of binary64 that looks at the upper words of its operands, and gives one."""
+    """A function of binary64 that reads the upper words of its operands, and returns one."""
 
     def meaning(form: Form) -> Lanes:
         inner, kept = function(form), np.uint64(0xFFFFFFFF00000000)

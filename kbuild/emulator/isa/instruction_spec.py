@@ -1,4 +1,4 @@
-"""What a row of the table of opcodes is, and how an instruction finds its row.
+"""The rows of the table of opcodes, and how an instruction finds its row.
 
 A pattern names the forms of an opcode: `.a` is a fixed modifier, `{a|b}` is exactly one of several, `[a|b]`
 at most one.  So `add{u32|s32}` stands for `add.u32` and `add.s32`, and `fma{rn|rz}[ftz].f32` for four forms.
@@ -72,7 +72,7 @@ class Effects:
     aligned: bool = False
     """All threads of the warp must be there."""
     waits: bool = False
-    """The warp may stand still here until others have gone on."""
+    """The warp may wait here for others."""
 
     @property
     def communicates(self) -> bool:
@@ -139,7 +139,7 @@ class Form:
 
     @cached_property
     def effects(self) -> Effects:
-        """What the row says; an access with an order is there for other warps to see, as an atomic one is."""
+        """What the row says; an access with an order is visible to other warps, as an atomic one is."""
         if any(order in self.modifiers for order in ("volatile", "acquire", "release", "relaxed", "mmio")):
             return replace(self.row.effects, atomic=True)
         return self.row.effects
@@ -173,7 +173,7 @@ class InstructionSpec:
 
     pattern: str
     operands: str
-    """Results, `=`, sources; empty for rows whose handler looks at the operands itself."""
+    """Results, `=`, sources; empty for rows whose handler reads the operands itself."""
     summary: str
     """One line for the reference page."""
     meaning: Callable[[Form], Lanes] | None = None
@@ -184,7 +184,7 @@ class InstructionSpec:
     accuracy: Accuracy | None = None
     """For approximations."""
     unasked: str = ""
-    """Why no GPU was asked what it computes, which golden values alone say then."""
+    """Why its results were not measured on a GPU; golden values alone check it then."""
     unordered: bool = False
     """Whether the modifiers before the type may come in any order, as assemblers allow for memory operations."""
 
@@ -258,7 +258,7 @@ class Bound:
     """`function(*views, where=…)`, with the warps first if it wants them; `where` is True or a mask over the
     lanes.
 
-    A result other than None is something to wait for: it has `ready()` and `describe()`.
+    A result other than None is a wait: it has `ready()` and `describe()`.
     """
     views: tuple[View | Fragment, ...] = ()
     wants_warps: bool = True
@@ -269,4 +269,4 @@ class Bound:
     results: int = 0
     """The views at the end that are written, where there is `several`; the others are read."""
     key: tuple[Any, ...] = ()
-    """What must be the same of instructions that are done at once, beside their names."""
+    """What instructions that run together must have in common, beside their names."""

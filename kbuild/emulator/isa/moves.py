@@ -91,7 +91,7 @@ def _space(form: Form) -> str:
 
 
 def _to_generic(form: Form, instruction: Instruction) -> Bound:
-    """`cvta.space` adds the base of the space's window, `cvta.to.space` takes it away."""
+    """`cvta.space` adds the base of the space's window, `cvta.to.space` subtracts it."""
     space = _space(form)
     window = 0 if space == "global" else _WINDOWS[space]
     away = form.has("to")

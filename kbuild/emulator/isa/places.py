@@ -44,7 +44,7 @@ def living(cta: Any) -> Any:
 
 
 def touch(kind: str, agent: Asynchronous, place: int, site: Any) -> None:
-    """Tell observers that threads of `site` make (`store`) or use (`atomic`) the mbarrier at an offset."""
+    """Notify observers that threads of `site` make (`store`) or use (`atomic`) the mbarrier at an offset."""
     observers = site[0].memory.observers
     if observers:
         offsets = np.full(len(site[2]), place, np.int64)

@@ -1,4 +1,4 @@
-"""`st.async`: stores to shared memory of a cluster that an mbarrier there tells of."""
+"""`st.async`: stores to shared memory of a cluster that an mbarrier there tracks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ROWS = [
         "st.async[weak][shared::cluster].mbarrier::complete_tx::bytes[shared::cluster][v2|v4]"
         "{b32|b64|u32|u64|s32|s64|f32|f64}",
         "",
-        "store to a CTA of the cluster, told to an mbarrier",
+        "store to a CTA of the cluster, tracked by an mbarrier",
         handler=_store,
         effects=Effects(writes=("shared",), asynchronous=True),
     ),

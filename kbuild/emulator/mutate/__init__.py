@@ -1,9 +1,8 @@
-"""Mutation testing: how many of the mistakes that a kernel's PTX could hold do its runs on the emulator find
-out?
+"""Mutation testing: how many possible mistakes in a kernel's PTX its runs on the emulator find.
 
 subject ─mutants─▶ one instruction changed ─trials─▶ caught: a finding, or a wrong output
                                                └───▶ equivalent, by rule or by a person's mark ─┐
-                                               └───▶ survived: a hole in inputs or emulator ◀─no─┘
+                                               └───▶ survived: a gap in inputs or emulator ◀─no─┘
 """
 
 from kbuild.emulator.mutate.campaign import (

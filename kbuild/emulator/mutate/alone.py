@@ -1,5 +1,4 @@
-"""Which code one thread executes alone: what tests of a thread's own number say about the branches and guards
-behind them."""
+"""The code that one thread executes alone, by the tests of a thread's own number in branches and guards."""
 
 from __future__ import annotations
 
@@ -9,15 +8,15 @@ from kbuild.emulator.engine.program import Program
 from kbuild.emulator.ptx.model import Immediate, Instruction, Operand, Pair, Predicate, Register, Special
 
 Facts = frozenset[tuple[str, int]]
-"""What is sure of the threads that execute something: their `lane` in the warp, their `warp`."""
+"""Facts about the threads that execute an instruction: their `lane` in the warp, their `warp`."""
 _NOTHING: Facts = frozenset()
 _ELECTED = -1
-"""Stands for the lane that `elect.sync` names; it is the same each time."""
+"""Stands for the lane that `elect.sync` elects; it is the same each time."""
 _LANES = 31
 
 
 class Alone:
-    """What is sure of the threads at each block and step of a program, by tests of `%tid.x`."""
+    """Facts about the threads at each block and step of a program, by tests of `%tid.x`."""
 
     def __init__(self, program: Program) -> None:
         self._definitions: dict[str, list[Instruction]] = {}
@@ -27,11 +26,11 @@ class Alone:
         self.blocks = self._flow(program)
 
     def at(self, block: int, guard: Predicate | None) -> Facts:
-        """What is sure of the threads that execute a step with this guard in a block."""
+        """Facts about the threads that execute a step with this guard in a block."""
         return self.blocks[block] | self._given(guard)
 
     def is_uniform(self, operand: Operand) -> bool:
-        """Whether all lanes of a warp surely hold the same number: one that their own numbers do not enter."""
+        """Whether all lanes of a warp hold the same number: one that does not depend on their own numbers."""
         made = self._definitions.get(operand.name, []) if isinstance(operand, Register) else []
         if len(made) != 1 or made[0].guard is not None or made[0].opcode not in ("and", "shr"):
             return False
@@ -49,7 +48,7 @@ class Alone:
                         self._definitions.setdefault(part.name, []).append(statement)
 
     def _flow(self, program: Program) -> list[Facts]:
-        """The least that is sure on every way to each block."""
+        """The facts that hold on every path to each block."""
         end = len(program.blocks)
         found: list[Facts | None] = [None] * (end + 1)
         found[0], todo = _NOTHING, [0]
@@ -75,7 +74,7 @@ class Alone:
         return _NOTHING if guard is None else self._implied(guard.register.name, taken != guard.negated)
 
     def _implied(self, name: str, value: bool, depth: int = 8) -> Facts:
-        """What is sure of threads for which a predicate has a value."""
+        """Facts about threads for which a predicate has a value."""
         made = self._definitions.get(name, [])
         if len(made) != 1 or made[0].guard is not None or not depth:
             return _NOTHING
@@ -96,7 +95,7 @@ class Alone:
         return _NOTHING
 
     def _equal(self, left: Operand, right: Operand) -> Facts:
-        """What is sure where two numbers are the same, one of them a constant."""
+        """Facts where two numbers are the same, one of them a constant."""
         if isinstance(left, Immediate):
             left, right = right, left
         if not isinstance(right, Immediate):
@@ -108,7 +107,7 @@ class Alone:
         return frozenset({(kind, value // scale)}) if kind else _NOTHING
 
     def _place(self, operand: Operand) -> tuple[str, int]:
-        """Which part of a thread's number a number is, and times what."""
+        """The part of a thread's number that a number is, and its factor."""
         if isinstance(operand, Special):
             return {"%tid.x": ("thread", 1), "%laneid": ("lane", 1)}.get(operand.name, ("", 1))
         made = self._definitions.get(operand.name, []) if isinstance(operand, Register) else []

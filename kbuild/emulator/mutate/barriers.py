@@ -1,9 +1,9 @@
-"""Barriers that order nothing: no two threads touch the same on its two sides, as far as the next barriers.
+"""Barriers that order nothing: no two threads touch the same bytes on their two sides, up to the next barriers.
 
 An asynchronous operation touches memory from its issue, which a barrier must not let come too early, until a
-wait for it, which a barrier hands on to others.  What a thread learns before a barrier by acquiring, and what
-it hands on behind one by releasing, concerns all memory.  Within a warp, loads of global memory need no
-barrier before later stores: the race detector takes them for ordered too.
+wait for it, which a barrier passes on to others.  An acquire before a barrier, and a release after one,
+concern all memory.  Within a warp, loads of global memory need no
+barrier before later stores: the race detector treats them as ordered too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WAITS = {
 
 @dataclass(frozen=True)
 class _Access:
-    """A touch of memory by threads of which `facts` are sure."""
+    """An access to memory by threads of which `facts` hold."""
 
     place: str
     """`shared`, `global`, `mbarrier` (which nothing but its own instructions may touch), or `all`."""
@@ -41,7 +41,7 @@ class _Access:
 
     def conflicts(self, other: _Access, parts: frozenset[str]) -> bool:
         """Whether order matters: two threads may do these to the same bytes, this one first.  A thread is
-        told by `parts`."""
+        identified by `parts`."""
         if parts == _IN_WARP and self.place == other.place == "global" and not self.writes:
             return False
         apart = self.place != other.place and _ALL not in (self.place, other.place)
@@ -91,7 +91,7 @@ def _accesses(
     bounds: Callable[[Instruction], bool],
     touched: Callable[[Step, Facts], set[_Access]],
 ) -> set[_Access]:
-    """What is touched on the ways from a barrier in one direction, as far as the next barriers."""
+    """The accesses on the paths from a barrier in one direction, up to the next barriers."""
     found: set[_Access] = set()
     todo, seen = towards(program, start), set[Place]()
     while todo:
@@ -109,7 +109,7 @@ def _accesses(
 
 
 def _ended(step: Step, facts: Facts) -> set[_Access]:
-    """What has been touched when an instruction is over, and what it lets its threads know."""
+    """The accesses completed by an instruction, and what its threads learn by it."""
     instruction = step.instruction
     for name, effects in _WAITS.items():
         if instruction.name.startswith(name):
@@ -122,7 +122,7 @@ def _ended(step: Step, facts: Facts) -> set[_Access]:
 
 
 def _begun(step: Step, facts: Facts) -> set[_Access]:
-    """What an instruction may touch from now on, and what it lets others know."""
+    """The accesses that an instruction may make from now on, and what it publishes."""
     if step.instruction.name.startswith(tuple(_WAITS)):
         return set()
     if _releases(step):

@@ -1,4 +1,4 @@
-"""Tries the mutants of kernels, and tells which of them nothing found."""
+"""Runs the mutants of kernels, and reports which of them nothing found."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ CAUGHT, EQUIVALENT, SURVIVED = "caught", "equivalent", "survived"
 
 @dataclass(frozen=True)
 class MutantResult:
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     subject: str
     mutant: Mutant
     state: str
     """`caught`, `equivalent` or `survived`."""
     reason: str = ""
-    """What caught it and how; why it is the same; that no case reaches it."""
+    """What caught it and how, why it is equivalent, or that no case reaches it."""
     place: str = ""
-    """The kernel source line, where the PTX tells it."""
+    """The kernel source line, where the PTX has it."""
 
     def __str__(self) -> str:
         place = f" (from {self.place})" if self.place else ""
@@ -39,9 +39,9 @@ class MutantResult:
 
 
 def clean(subject: Subject) -> int:
-    """Run the unchanged kernel on all cases under all adversaries; how many runs that were.
+    """Run the unchanged kernel on all cases under all adversaries; returns the number of runs.
 
-    Raises EmulationError for a run that is wrong: nothing can be learnt from mutants of such a kernel.
+    Raises EmulationError for a run that is wrong: mutants of such a kernel show nothing.
     """
     for case in subject.cases:
         for adversary in ADVERSARIES:
@@ -57,7 +57,7 @@ def campaign(
     operators: Sequence[Operator] = OPERATORS,
     marks: Iterable[Mark] = (),
 ) -> Iterator[MutantResult]:
-    """What becomes of the mutants of a kernel, at most `limit` of each kind, as it turns out."""
+    """Yields the outcomes of the mutants of a kernel, at most `limit` of each kind."""
     marks = tuple(marks)
     for mutant in spread(mutants(subject.program, tuple(operators)), limit):
         loc = subject.program.module.place(mutant.before)
@@ -68,12 +68,12 @@ def campaign(
 
 
 def wrong_marks(marks: Iterable[Mark], results: Iterable[MutantResult]) -> list[str]:
-    """What is wrong with marks, in the light of all results."""
+    """The errors of marks, given all results."""
     return list(stale(marks, [(r.subject, r.mutant, r.place, r.state == CAUGHT) for r in results]))
 
 
 def _outcome(subject: Subject, mutant: Mutant, place: str, marks: tuple[Mark, ...]) -> tuple[str, str]:
-    """State and reason of a mutant; two empty words for one that is no PTX."""
+    """State and reason of a mutant; two empty strings for one that is not valid PTX."""
     program = mutated(subject.program, mutant)
     if program is None:
         return "", ""
@@ -99,7 +99,7 @@ def _caught(
     cases: Iterable[tuple[TrialCase, int]],
     adversaries: Sequence[Adversary],
 ) -> str:
-    """What finds a mutant, if anything does: the problem, the case and the adversary."""
+    """The problem, the case and the adversary that find a mutant; empty if none does."""
     for case, steps in cases:
         for adversary in adversaries:
             problem = subject.problem(program, case, adversary, subject.steps_allowed(steps))
@@ -138,7 +138,7 @@ def _row(name: str, results: Sequence[MutantResult]) -> tuple[str, ...]:
 
 
 def share(results: Iterable[MutantResult]) -> float:
-    """The part of the mutants that are not equivalent which was caught; 1 where there are none."""
+    """The caught share of the mutants that are not equivalent; 1 where there are none."""
     counts = Counter(result.state for result in results)
     tried = counts[CAUGHT] + counts[SURVIVED]
     return counts[CAUGHT] / tried if tried else 1.0

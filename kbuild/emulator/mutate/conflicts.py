@@ -1,4 +1,4 @@
-"""Whether anything in a launch has to be ordered at all: who touches which bytes, and how."""
+"""Whether any accesses of a launch need an order: which threads or CTAs touch which bytes, and how."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from kbuild.emulator.engine.memory import Space
 from kbuild.emulator.mutate.trial import ADVERSARIES, Subject, TrialCase
 
-_NOBODY, _SEVERAL = -1, -2
+_UNTOUCHED, _SEVERAL = -1, -2
 
 
 class _Touched:
-    """Notes for every byte who touched it, whether anybody wrote it, and whether anybody did so other than
+    """Notes for every byte which actors touched it, whether any wrote it, and whether any did so other than
     atomically.
 
-    `scope` gives what is looked at on its own, such as each CTA; within it `actor` tells apart who touches.
+    `scope` is a unit that is examined alone, such as each CTA; within it `actor` numbers threads or CTAs.
     """
 
     def __init__(self, scope: Callable[[Any], Any], actor: Callable[[Any, np.ndarray], Any]) -> None:
@@ -38,19 +38,19 @@ class _Touched:
             return
         key, count = (self.scope(site[0]), id(space)), len(space.data)
         if key not in self.found:
-            self.found[key] = np.full(count, _NOBODY), np.zeros(count, bool), np.zeros(count, bool)
+            self.found[key] = np.full(count, _UNTOUCHED), np.zeros(count, bool), np.zeros(count, bool)
         owner, written, plain = self.found[key]
-        who = np.broadcast_to(self.actor(site[0], lanes), offsets.shape)
+        actors = np.broadcast_to(self.actor(site[0], lanes), offsets.shape)
         for byte in range(size):
             places = offsets + byte
-            for place, actor in zip(places.tolist(), who.tolist()):
-                owner[place] = actor if owner[place] in (_NOBODY, actor) else _SEVERAL
+            for place, actor in zip(places.tolist(), actors.tolist()):
+                owner[place] = actor if owner[place] in (_UNTOUCHED, actor) else _SEVERAL
             written[places] |= kind != "load"
             plain[places] |= kind != "atomic"
 
     @property
     def conflict(self) -> bool:
-        """Whether several touched a byte that one wrote, and not all atomically."""
+        """Whether several actors touched a byte that one of them wrote, not all atomically."""
         return any(
             bool(((owner == _SEVERAL) & written & plain).any())
             for owner, written, plain in self.found.values()

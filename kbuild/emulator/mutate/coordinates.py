@@ -1,4 +1,4 @@
-"""Which registers hold what follows from a thread's place in its CTA alone: the same in every launch,
+"""The registers whose values depend only on a thread's place in its CTA: the same in every launch,
 whatever the arguments."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACES = ("%tid.", "%ntid.", "%laneid", "%warpid", "%nwarpid", "%lanemask", "WA
 def fixed_registers(program: Program) -> frozenset[str]:
     """The registers whose every definition computes with constants, places and such registers.
 
-    It is the least such set, so a value that a loop carries is none of them.
+    It is the least such set, so a value that a loop carries is not in it.
     """
     definitions: dict[str, list[Instruction]] = {}
     for statement in program.flat.statements:

@@ -1,4 +1,4 @@
-"""Mutants that do the same as their original: proven so by rule, or marked so by hand with the reason."""
+"""Mutants equivalent to their original: proven by a rule, or marked by hand with the reason."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SAME_OPERANDS = ("min → max", "max → min", "selp swapped")
 
 
 def equivalence(subject: Subject, mutant: Mutant) -> str:
-    """Why a mutant that no run found out is the same as its original; empty where no rule says so."""
+    """Why a mutant that no run found is equivalent to its original; empty where no rule applies."""
     if "wait_group" in mutant.kind or "commit_group" in mutant.kind:
         return _same_waits(subject, mutant)
     if mutant.kind in ("drop bar.sync", "drop bar.warp.sync") and orders_nothing(subject.program, mutant):
-        return "there is nothing to order between it and the barriers next to it"
+        return "nothing between it and the barriers next to it needs an order"
     if mutant.kind == "drop mbarrier.arrive" and _nobody_waits(subject, mutant):
-        return "nobody waits any more for the phase that it arrives in, or a later one"
+        return "no thread waits for the phase that it arrives in, or for a later one"
     cases = [case for case, _ in subject.cases_reaching(mutant.before.line)]
     if mutant.kind == "drop bar.warp.sync" and not any(threads_conflict(subject, case) for case in cases):
         return "no two threads of a CTA touch the same bytes, but by atomic operations"
@@ -44,8 +44,8 @@ def equivalence(subject: Subject, mutant: Mutant) -> str:
 
 
 def _same_results(subject: Subject, mutant: Mutant) -> str:
-    """An instruction that computes from the thread's place alone has been tried on all that it can meet, once
-    it is executed; one whose operands are equal whatever the data is computes with two copies of one element.
+    """An instruction that computes from the thread's place alone has met all its operands once it has been
+    executed; one whose operands are equal whatever the data is computes with two copies of one element.
     """
     if mutant.kind in ("add → sub", "sub → add") and any(
         _is_zero(operand) for operand in mutant.before.operands[1:]
@@ -68,8 +68,8 @@ def _same_results(subject: Subject, mutant: Mutant) -> str:
 
 
 def _chooses_threads(program: Program, mutant: Mutant, fixed: frozenset[str]) -> bool:
-    """Whether the change concerns which threads do something, by their place alone: a guard, or a comparison
-    for guards."""
+    """Whether the change concerns which threads execute instructions, by their place alone: a guard, or a
+    comparison for guards."""
     guard = mutant.before.guard
     if mutant.kind == "predicate negated" and guard is not None:
         return guard.register.name in fixed
@@ -79,8 +79,7 @@ def _chooses_threads(program: Program, mutant: Mutant, fixed: frozenset[str]) ->
 
 
 def _only_guards(program: Program, made: set[str]) -> bool:
-    """Whether predicates, and what other ones are made of them, say nothing but whether instructions are
-    executed."""
+    """Whether predicates, and those computed from them, only decide whether instructions are executed."""
     found, before = set(made), -1
     while len(found) != before:
         before = len(found)
@@ -142,18 +141,18 @@ def _same_stores(subject: Subject, mutant: Mutant) -> bool:
 
 
 Waits = dict[int, list[tuple[int, int, int]]]
-"""What warps waited for, in order: the lines of wait and operation, and how many threads waited."""
+"""The waits of warps, in order: the lines of wait and operation, and how many threads waited."""
 
 
 class _Awaited:
-    """Notes what waits wait for: those of one PTX line, or all."""
+    """Notes the operations that waits wait for: the waits of one PTX line, or all."""
 
     def __init__(self, line: int | None) -> None:
         self.line = line
         self.found: Waits = {}
 
     def accessed(self, *_: Any) -> None:
-        """Accesses do not matter."""
+        """Ignores accesses."""
 
     def awaited(self, operation: Any, threads: np.ndarray, only_reads: bool, site: Any) -> None:
         if self.line in (None, site[1].line):
@@ -163,7 +162,7 @@ class _Awaited:
 
 
 def _same_waits(subject: Subject, mutant: Mutant) -> str:
-    """What is under way at a wait depends on trip counts alone; the cases have those that matter."""
+    """The operations under way at a wait depend on trip counts alone; the cases cover those."""
     waits = "wait_group" in mutant.kind
     other = None if waits and not mutant.after else mutated(subject.program, mutant)
     line = mutant.before.line if waits else None
@@ -174,7 +173,7 @@ def _same_waits(subject: Subject, mutant: Mutant) -> str:
     if not waits:
         return "all waits wait for the same operations without it"
     return (
-        "no operation is under way that it waits for" if other is None else "it waits for the same operations"
+        "it waits for no operation that is under way" if other is None else "it waits for the same operations"
     )
 
 
@@ -196,7 +195,7 @@ class _Phases:
         """Kept, so that no two have one identity."""
 
     def accessed(self, *_: Any) -> None:
-        """Accesses do not matter."""
+        """Ignores accesses."""
 
     def arrived(self, barrier: tuple[Space, int], phase: int, site: Any, operation: Any) -> None:
         self._spaces[id(barrier[0])] = barrier[0]
@@ -209,7 +208,7 @@ class _Phases:
 
 
 def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
-    """Which phases are waited for depends on trip counts alone; the cases have those that matter."""
+    """The phases waited for depend on trip counts alone; the cases cover those."""
     for case, _ in subject.cases_reaching(mutant.before.line):
         seen = _Phases(mutant.before.line)
         subject.launch(subject.program, case, ADVERSARIES[1], observers=[seen])
@@ -220,14 +219,14 @@ def _nobody_waits(subject: Subject, mutant: Mutant) -> bool:
 
 @dataclass(frozen=True)
 class Mark:
-    """Mutants that a person has found to do the same as the original."""
+    """Mutants that a person has found equivalent to the original."""
 
     subject: str
     """Pattern of subjects' names, as of files."""
     kind: str
     text: str
-    """The original instruction, its registers without their numbers; ` #2` after it for the second one alone
-    that is so."""
+    """The original instruction, its registers without their numbers; followed by ` #2` for the second such
+    instruction alone."""
     place: str
     """File name and line of the kernel source."""
     reason: str
@@ -251,7 +250,7 @@ def read_marks(text: str, file: str) -> tuple[Mark, ...]:
 
 
 def fits(mark: Mark, subject: str, mutant: Mutant, place: str) -> bool:
-    """Whether a mark speaks of a mutant."""
+    """Whether a mark names a mutant."""
     return (
         fnmatchcase(subject, mark.subject)
         and mark.kind == mutant.kind
@@ -261,9 +260,9 @@ def fits(mark: Mark, subject: str, mutant: Mutant, place: str) -> bool:
 
 
 def stale(marks: Iterable[Mark], seen: Iterable[tuple[str, Mutant, str, bool]]) -> Iterator[str]:
-    """What is wrong with marks, given subject, mutant, place and whether it was caught, of all mutants tried.
+    """The errors of marks, given subject, mutant, place and whether it was caught, of all mutants tried.
 
-    A mark whose subject was tried must fit a mutant, and none that was caught.
+    A mark whose subject was tried must match a mutant, and not one that was caught.
     """
     seen = list(seen)
     for mark in marks:

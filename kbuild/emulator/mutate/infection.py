@@ -1,4 +1,4 @@
-"""Whether a changed instruction ever gives another result than the original: both are executed side by side."""
+"""Whether a changed instruction ever gives a different result: both are executed side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = 64
 
 @dataclass
 class Comparison:
-    """What came of executing an instruction and its change side by side."""
+    """The results of executing an instruction and its change side by side."""
 
     executions: int = 0
     """By threads."""
@@ -29,7 +29,7 @@ class Comparison:
 
     @property
     def varied(self) -> bool:
-        """Whether the instruction had many different results, so that equal ones are no accident."""
+        """Whether the instruction had many different results, so that equal ones are not an accident."""
         return len(self.values) >= _MANY // 4
 
 
@@ -57,15 +57,15 @@ def compared(subject: Subject, mutant: Mutant) -> Comparison | None:
 
 
 _PAIRS = 24
-"""Pairs of numbers that a comparison saw which are tried at most."""
+"""The most pairs of numbers seen by a comparison that are tried."""
 
 
 def edges(subject: Subject, mutant: Mutant) -> Iterator[tuple[TrialCase, int]]:
     """Launches, with their steps, in which a comparison of integers that a mutant changes sees two equal
     numbers.
 
-    Where one side is the same for all threads, and so perhaps an argument, it is made to be what the other
-    side was.
+    Where one side is the same for all threads, and so perhaps an argument, it is set to the value of the other
+    side.
     """
     if mutant.before.opcode != "setp" or form_of(mutant.before).dtype.kind not in "iu":
         return
@@ -105,14 +105,14 @@ def _is_it(step: Step, mutant: Mutant) -> bool:
 
 
 def _results(step: Step) -> int:
-    """How many of a step's lanes, at their end, are results."""
+    """The number of a step's lanes, at their end, that are results."""
     target = step.instruction.operands[0]
     parts = (target.first, target.second) if isinstance(target, Pair) else (target,)
     return sum(not isinstance(part, Sink) for part in parts)
 
 
 def _both(step: Step, other: Step, found: Comparison) -> Step:
-    """A step that executes the change, notes its results, and then does what the step does."""
+    """A step that executes the change, notes its results, and then executes the original."""
     count, results = len(step.slots), _results(step)
     original: Callable[..., Any] = step.function
 

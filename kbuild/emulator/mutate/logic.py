@@ -77,8 +77,8 @@ def _negated_guard(instruction: Instruction) -> Iterator[Change]:
 
 
 def _other_lane(instruction: Instruction) -> Iterator[Change]:
-    """`shfl` from another lane.  A butterfly gets the next one's mask: other masks, if independent, give the
-    same sum."""
+    """`shfl` from another lane.  A butterfly gets the next one's mask: the sum over all
+    masks is the same if these are independent."""
     if not instruction.name.startswith("shfl.sync"):
         return
     target, value, lane, *rest = instruction.operands
@@ -101,7 +101,7 @@ def _other_order_of_matrix(instruction: Instruction) -> Iterator[Change]:
 
 
 def _moved_address(kind: str, steps: int, operand: int) -> Operator:
-    """An address that lies one element further on, or back."""
+    """An address one element higher or lower."""
 
     def changes(instruction: Instruction) -> Iterator[Change]:
         size = _element_size(instruction)
@@ -117,7 +117,7 @@ def _moved_address(kind: str, steps: int, operand: int) -> Operator:
 
 
 def _element_size(instruction: Instruction) -> int:
-    """Bytes of the elements that an instruction moves; 0 for one that is no access, or of parameters."""
+    """Bytes of the elements that an instruction moves; 0 for one that is not an access, or of parameters."""
     if instruction.opcode in ("ld", "st", "atom", "red") and "param" not in instruction.modifiers:
         return TYPES[instruction.modifiers[-1]].itemsize
     if instruction.opcode in ("ldmatrix", "stmatrix"):
@@ -147,7 +147,7 @@ def _exchanged(kind: str, operand: int) -> Operator:
 
 
 def _other_product(instruction: Instruction) -> Iterator[Change]:
-    """`wgmma` with its last flag, which says that B lies transposed, or that it is negated, turned round."""
+    """`wgmma` with its last flag, which says that B is transposed or negated, inverted."""
     flag = instruction.operands[-1] if instruction.name.startswith("wgmma.mma_async") else None
     if isinstance(flag, Immediate):
         other = {0: 1, 1: 0 if len(instruction.operands) > 6 else -1, -1: 1}[flag.value]

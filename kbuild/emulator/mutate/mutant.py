@@ -1,7 +1,7 @@
 """Mutants: a kernel with one instruction changed as a mistake would change it.
 
-A program is judged by how many of its mutants a run finds out; a mutant that nothing finds is a hole in the
-inputs or in the emulator, or does the same as the original.
+A program is judged by how many of its mutants a run finds; a mutant that no run finds is a gap in the inputs
+or in the emulator, or equivalent to the original.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCRATCH = "%mutant"
 """A 32-bit register that only mutants use."""
 
 Change = tuple[Instruction, ...]
-"""What stands in the place of an instruction; empty where it is taken away."""
+"""The replacement of an instruction; empty where it is removed."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Operator:
     group: str
     """`sync` for synchronisation, `logic` for all else."""
     changes: Callable[[Instruction], Iterator[Change]]
-    """What an instruction may become by it; nothing for instructions that it does not concern."""
+    """The changes that it makes of an instruction; none for instructions that it does not apply to."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Mutant:
 
 
 def mutants(program: Program, operators: tuple[Operator, ...]) -> list[Mutant]:
-    """All mutants of a kernel, in the order of its instructions; those that are no PTX are left out."""
+    """All mutants of a kernel, in the order of its instructions; those that are not valid PTX are left out."""
     found = []
     alike: Counter[tuple[str, str, int]] = Counter()
     for index, statement in enumerate(program.entry.body or ()):
@@ -72,7 +72,7 @@ def plain(instruction: Instruction) -> str:
 
 
 def mutated(program: Program, mutant: Mutant) -> Program | None:
-    """The program of a mutant; None where the change made something that is no PTX."""
+    """The program of a mutant; None where the change is not valid PTX."""
     body = list(program.entry.body or ())
     body[mutant.index : mutant.index + 1] = mutant.after
     if any(SCRATCH in str(instruction) for instruction in mutant.after):

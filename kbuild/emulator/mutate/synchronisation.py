@@ -17,7 +17,7 @@ def _named(*starts: str) -> Callable[[Instruction], bool]:
 
 
 def _dropped(kind: str, *starts: str) -> Operator:
-    """Takes away the instructions whose name begins so."""
+    """Removes the instructions whose name begins so."""
     concerned = _named(*starts)
 
     def changes(instruction: Instruction) -> Iterator[Change]:
@@ -40,7 +40,7 @@ def _one_more(kind: str, *starts: str) -> Operator:
 
 
 def _barrier_wait_passed(instruction: Instruction) -> Iterator[Change]:
-    """A look at an mbarrier that always says that the phase is complete."""
+    """A test of an mbarrier that always reports the phase complete."""
     if _named("mbarrier.try_wait", "mbarrier.test_wait")(instruction):
         zero = Immediate("0")
         yield (
@@ -68,7 +68,7 @@ def _other_parity(instruction: Instruction) -> Iterator[Change]:
 
 
 def _other_count(kind: str, start: str, step: int) -> Operator:
-    """Another number in the last operand: of bytes expected, of arrivals."""
+    """A different number in the last operand: of bytes expected, of arrivals."""
     concerned = _named(start)
 
     def changes(instruction: Instruction) -> Iterator[Change]:
@@ -99,7 +99,7 @@ def _weakened(instruction: Instruction) -> Iterator[Change]:
 
 
 def _first_program_alone(name: str, word: str, rank_or_mask: str) -> Operator:
-    """Addresses the first CTA of a cluster, whichever are meant."""
+    """Replaces the CTA of a cluster that is addressed by the first one."""
 
     def changes(instruction: Instruction) -> Iterator[Change]:
         if instruction.opcode == name and word in instruction.modifiers:

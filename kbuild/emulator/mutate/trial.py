@@ -1,5 +1,5 @@
-"""Runs of a kernel that may find a mistake out: its cases, under schedules and timings that lay bare what is
-not ordered."""
+"""Runs of a kernel that may find a mistake: its cases, under schedules and timings that expose missing
+order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kbuild.emulator.engine.program import Program, Step
 from kbuild.emulator.isa.table import Effects
 
 Judge = Callable[[list[np.ndarray | None]], str]
-"""What is wrong with the outputs of a launch, in words; empty where nothing is."""
+"""Describes the error in the outputs of a launch; empty where they are correct."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ ADVERSARIES = (
     Adversary("random(2)", "late", True),
     Adversary("starve(1)", "random(2)"),
 )
-"""All that the unchanged kernel has to pass."""
+"""The runs that the unchanged kernel has to pass."""
 TRIALS = {
     "logic": ADVERSARIES[:2],
     "sync": (RACES, *(adversary for adversary in ADVERSARIES if adversary != RACES)),
     "more": ADVERSARIES[:2],
 }
-"""What is tried on a mutant until something finds it, by its group; and on further launches."""
+"""The runs of a mutant until one finds it, by its group; and on further launches."""
 
 
 Found = TypeVar("Found")
@@ -67,7 +67,7 @@ Vary = Callable[[int, int], Iterator[TrialCase]]
 
 
 class _Remembered(Iterable[Found]):
-    """What an iterator gives, for any number of times."""
+    """The items of an iterator, for repeated iteration."""
 
     def __init__(self, given: Iterator[Found]) -> None:
         self._given = given
@@ -101,13 +101,12 @@ class Subject:
     shared_bytes: int
     cases: tuple[TrialCase, ...]
     more: Callable[[], Iterator[TrialCase]] = _no_more
-    """Further launches for mutants that these do not find out; those that the kernel itself does not pass are
+    """Further launches for mutants that these do not find; those that the kernel itself does not pass are
     left out."""
     vary: Vary = _no_others
     """Launches at the edge of a comparison."""
     checks: str = "strict"
-    """What the race detector looks for: `strict`, or `lenient` for code that leaves out what hardware does
-    without."""
+    """The rules of the race detector: `strict`, or `lenient` for code that omits what hardware does not need."""
 
     @cached_property
     def reached(self) -> list[tuple[frozenset[int], int]]:
@@ -160,7 +159,7 @@ class Subject:
     def problem(
         self, program: Program, case: TrialCase, adversary: Adversary, step_budget: int = 10_000_000
     ) -> str:
-        """What a run shows to be wrong: the kind of a finding, or `wrong output`; empty where nothing is."""
+        """The error that a run shows: the kind of a finding, or `wrong output`; empty where it is correct."""
         report = self.launch(program, case, adversary, step_budget)
         if report.findings:
             return report.findings[0].kind

@@ -1,8 +1,8 @@
 """The control-flow graph of a kernel: blocks, where diverged threads meet again, and which branches must not
 be run as one.
 
-A block ends at a branch, before a label, and after every instruction that talks to other warps: it is what a
-schedule may put between two others.
+A block ends at a branch, before a label, and after every instruction that communicates with other warps: it is
+the unit of a schedule.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class BasicBlock:
     communicates: bool = False
     """Whether one of its instructions may wait for other warps, or they for it."""
     separates: bool = False
-    """Whether warps that take different ways at its branch must be scheduled on their own."""
+    """Whether warps that take different sides of its branch must be scheduled on their own."""
     spins: bool = False
-    """Whether its branch goes back to look once more at memory that other CTAs may change."""
+    """Whether its branch goes back to reload memory that other CTAs may change."""
 
 
 def build(flat: Flat) -> list[BasicBlock]:
@@ -45,7 +45,7 @@ def build(flat: Flat) -> list[BasicBlock]:
         operand = block.branch.operands[0]
         if not isinstance(operand, Symbol) or operand.name not in labels:
             raise PtxError(
-                f"line {block.branch.line}: branch to {operand}, which is no label of the function"
+                f"line {block.branch.line}: branch to {operand}, which is not a label of the function"
             )
         block.target = labels[operand.name]
     _find_reconvergence(blocks)
@@ -103,7 +103,7 @@ def _loop(blocks: list[BasicBlock], number: int) -> set[int]:
     after = [[end for end in successors(blocks, block) if end < len(blocks)] for block in range(len(blocks))]
     return inside & set(
         _postorder(after, head)
-    )  # A loop that is entered in its middle has ways to it among the former.
+    )  # Of a loop that is entered in its middle, the former include the paths to it.
 
 
 def looks(instruction: Instruction) -> bool:
@@ -175,7 +175,7 @@ def _meet(a: int, b: int, found: dict[int, int], position: dict[int, int]) -> in
 
 
 def _region_communicates(blocks: list[BasicBlock], number: int) -> bool:
-    """Whether between a branch and its reconvergence some block talks to other warps."""
+    """Whether between a branch and its reconvergence some block communicates with other warps."""
     stop = {blocks[number].reconvergence, len(blocks)}
     todo, seen = [s for s in successors(blocks, number) if s not in stop], set()
     while todo:

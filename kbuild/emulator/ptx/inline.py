@@ -5,7 +5,7 @@ Parameters of a call are variables that both sides name; the callee's names for 
 Everything else of a callee gets a suffix of its own for each call.
 
 A register of 128 bits becomes a vector of its halves.  `brx.idx` becomes a comparison and a branch for each
-of its labels; the instruction itself stays behind them, for an index that is none.
+of its labels; the instruction itself stays after them, for an invalid index.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PTX as plain data: what the parser makes, the printer writes and the engine runs.
 
-Only what LLVM's NVPTX backend and inline assembly emit is known; all else is an error that names it.  Brace
+Only what LLVM's NVPTX backend and inline assembly emit is known; anything else is an error that names it.  Brace
 scopes are flattened by the parser: a name declared in an inner scope gets a suffix, so that within a function
 every name means one thing.
 """
@@ -14,7 +14,7 @@ from kbuild.errors import KbuildError, Loc
 
 
 class PtxError(KbuildError):
-    """PTX text that is wrong, or uses what the emulator does not know; the place is a line of the PTX."""
+    """PTX text that is wrong, or that the emulator does not support; the place is a line of the PTX."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Sink:
-    """`_`: a result that nobody wants."""
+    """`_`: a result that is not used."""
 
     def __str__(self) -> str:
         return "_"
@@ -152,7 +152,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction; equal when it does the same, wherever it stands."""
+    """One instruction; equal to another that does the same elsewhere."""
 
     opcode: str
     """The first word of the name, such as `mma`."""
@@ -270,7 +270,7 @@ class PtxModule:
     variables: tuple[Variable, ...] = ()
     functions: tuple[PtxFunction, ...] = ()
     files: tuple[tuple[int, str], ...] = ()
-    """The numbered source files that `.loc` speaks of."""
+    """The numbered source files that `.loc` refers to."""
     sections: tuple[str, ...] = ()
     """Debug sections, as written."""
 

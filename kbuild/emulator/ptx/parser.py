@@ -97,7 +97,7 @@ _SPECIALS = frozenset(
 
 
 def parse(text: str, file: str = "<ptx>") -> PtxModule:
-    """The module that a text means.  Raises PtxError at the first thing that is not PTX as LLVM writes it."""
+    """The module of a text.  Raises PtxError at the first thing that is not PTX as LLVM writes it."""
     return _PtxParser(Cursor(text, file)).module()
 
 
@@ -309,7 +309,7 @@ class _PtxParser:
         return BranchTargets(name, labels)
 
     def _declare_labels(self) -> None:
-        """Labels may be used before they stand; find those of this scope, not of inner ones."""
+        """Labels may be used before they are defined; find those of this scope, not of inner ones."""
         cursor, depth = self.cursor, 0
         if len(self.scopes) == 1:
             return

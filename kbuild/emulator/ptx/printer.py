@@ -1,4 +1,4 @@
-"""PTX text from plain data; `parse(print_module(m))` gives `m` back."""
+"""PTX text from plain data; `parse(print_module(m))` is `m`."""
 
 from __future__ import annotations
 

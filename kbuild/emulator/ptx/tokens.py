@@ -42,47 +42,47 @@ class Cursor:
 
     @property
     def next(self) -> str:
-        """The token to come; empty at the end."""
+        """The next token; empty at the end."""
         return self.tokens[self.index]
 
     @property
     def line(self) -> int:
-        """1-based line of the token to come."""
+        """1-based line of the next token."""
         return bisect.bisect_left(self.newlines, self.starts[self.index]) + 1
 
     def fail(self, message: str, help: str = "") -> NoReturn:
-        """Raise PtxError at the token to come."""
+        """Raise PtxError at the next token."""
         start, line = self.starts[self.index], self.line
         column = start - (self.newlines[line - 2] + 1 if line > 1 else 0) + 1
         raise PtxError(message, Loc(self.file, line, column, column + max(len(self.next), 1)), help)
 
     def take(self) -> str:
-        """The token to come, and step over it."""
+        """Return the next token and step over it."""
         token = self.tokens[self.index]
         self.index += 1
         return token
 
     def accept(self, token: str) -> bool:
-        """Step over `token` if it is to come."""
+        """Step over `token` if it is next; returns whether it was."""
         if self.tokens[self.index] == token:
             self.index += 1
             return True
         return False
 
     def expect(self, token: str) -> None:
-        """Step over `token`, which must come."""
+        """Step over `token`, which must be next."""
         if not self.accept(token):
             self.fail(f"expected {token!r}, found {self.next or 'the end of the text'!r}")
 
     def name(self) -> str:
-        """A name, which must come."""
+        """Return a name, which must be next."""
         token = self.next
         if not token or not (token[0].isalpha() or token[0] in "_%$"):
             self.fail(f"expected a name, found {token or 'the end of the text'!r}")
         return self.take()
 
     def integer(self) -> int:
-        """An integer with an optional sign, which must come."""
+        """Return an integer with an optional sign, which must be next."""
         negative = self.accept("-")
         if not self.next[:1].isdigit():
             self.fail(f"expected an integer, found {self.next!r}")
@@ -90,7 +90,7 @@ class Cursor:
         return -value if negative else value
 
     def dotted(self) -> str:
-        """A token that begins with a dot, which must come, without the dot."""
+        """Return a token that begins with a dot, which must be next, without the dot."""
         if not self.next.startswith("."):
             self.fail(f"expected a directive or a type, found {self.next!r}")
         return self.take()[1:]

@@ -114,7 +114,7 @@ class Order:
         """Threads pass on what they know to those that see a phase complete.
 
         Threads of another CTA do so `to_cluster` alone.  At the scope of their own CTA they only say which
-        asynchronous operations they know to have ended: those touch nothing any more, whichever thread learns of it.
+        asynchronous operations they know to have ended: those touch nothing any more.
         """
         row = self.clocks.row(threads)
         if from_afar and to_cluster:
@@ -123,8 +123,8 @@ class Order:
         self.clocks.tick(threads)
 
     def passed(self, barrier: tuple[int, int], phase: int, threads: np.ndarray, of_cluster: bool) -> None:
-        """Threads have seen a phase complete: they know which threads arrived, and what copies brought; what others
-        than their own CTA released they acquire at the scope `of_cluster`."""
+        """Threads have seen a phase complete: they know which threads arrived, and what copies brought; they
+        acquire what other CTAs released at the scope `of_cluster`."""
         for phases in (self._phases, self._far)[: 1 + of_cluster]:
             before = [number for number in phases.get(barrier, {}) if number <= phase]
             if before:

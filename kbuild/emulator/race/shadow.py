@@ -4,8 +4,8 @@ A word holds the instruction, the thread or mbarrier that the access counts for,
 begin at 16 bytes and are split when a smaller access comes.
 
 Of readers, a shadow keeps the last one in each of its columns.  One that another replaces is
-forgotten where the other knows it: a thread that knows the other knows both.  Otherwise it goes to a crowd of readers
-beside the columns, so that none is lost.
+forgotten where the other knows it: a thread that knows the other knows both.  Otherwise it goes to a crowd
+of readers beside the columns, so that none is lost.
 """
 
 from __future__ import annotations

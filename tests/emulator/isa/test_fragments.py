@@ -46,7 +46,7 @@ def test_metadata_of_a_kernel_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("wrong", "right", "message"),
     [
-        ("%r1, 0;", "%r1, 4;", "the selector 4 is none of the 4 that there are"),
+        ("%r1, 0;", "%r1, 4;", "the selector 4 is not one of the 4 of the shape"),
         ("{%r10, %r11}", "{%r10}", "A of m16n8k16"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_barrier_with_nothing_to_order_is_no_loss() -> None:
     found = results(subject(EXCHANGE + "    bar.sync 0;\n", VALUES[::-1]))
     assert found["drop bar.sync"].state == "caught"
     assert found["drop bar.sync #1"].state == "equivalent"
-    assert "nothing to order" in found["drop bar.sync #1"].reason
+    assert "needs an order" in found["drop bar.sync #1"].reason
 
 
 def test_a_wait_for_no_copy_is_no_loss() -> None:
@@ -113,7 +113,7 @@ AGAIN{0}:
     found = results(subject(body, VALUES[::-1], 264))
     assert found["drop mbarrier.arrive"].state == "caught"
     assert found["drop mbarrier.arrive #1"].state == "equivalent"
-    assert "nobody waits" in found["drop mbarrier.arrive #1"].reason
+    assert "no thread waits" in found["drop mbarrier.arrive #1"].reason
     found = results(subject(body + meeting.format(2, 0), VALUES[::-1], 264))
     assert {found[f"drop mbarrier.arrive{number}"].state for number in ("", " #1", " #2")} == {"caught"}
 

@@ -46,7 +46,7 @@ def test_an_index_without_a_label_is_found() -> None:
     )
     (found,) = launch(body, arrays).findings
     assert (
-        found.kind == "branch-misuse" and "the index 3 of a branch is none of its 3 labels" in found.message
+        found.kind == "branch-misuse" and "the index 3 of a branch is not one of its 3 labels" in found.message
     )
     assert found.instruction is not None and found.instruction.name == "brx.idx"
 

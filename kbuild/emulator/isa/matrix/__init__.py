@@ -1,4 +1,4 @@
-"""What the tensor cores and the matrix moves do, as pure functions of numpy arrays.
+"""The semantics of tensor cores and matrix moves, as pure functions of numpy arrays.
 
 Registers of a warp are `uint32[registers, warps, 32]` (`uint64` for f64): the lanes of `warps` consecutive
 warps that execute the same instruction.  `g` is a lane's group, `lane // 4`, and `t` its place in the group,

@@ -13,7 +13,7 @@ _WIDTHS = {0: 16, 1: 128, 2: 64, 3: 32}
 
 
 class DescriptorError(ValueError):
-    """A descriptor that says nothing sensible."""
+    """Raised for an invalid descriptor."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ def operand_addresses(
 
     `extent` counts rows of A or columns of B.  Plain operands (K-major) have the k axis contiguous in rows of
     the swizzle width; `transposed` ones (MN-major) the other axis.  Without a swizzle both are made of cores
-    of 8 rows of 16 bytes.  Raises DescriptorError for a base offset, and for operands transposed that may not
-    be.
+    of 8 rows of 16 bytes.  Raises DescriptorError for a base offset, and for operands that may not be
+    transposed.
     """
     if descriptor.base_offset:
         raise DescriptorError(
             f"the base offset {descriptor.base_offset} means a tile that is not aligned to its swizzle pattern"
         )
     if descriptor.width not in SWIZZLE_BYTES:
-        raise DescriptorError(f"{descriptor.width} bytes are no width of a swizzle")
+        raise DescriptorError(f"{descriptor.width} bytes are not the width of a swizzle")
     if transposed and element_bytes != 2:
         raise DescriptorError(
             f"only 16-bit operands may be transposed, not those of {8 * element_bytes} bits"
@@ -88,7 +88,7 @@ def _k_major(descriptor: MatrixDescriptor, row: np.ndarray, k: np.ndarray, size:
 
 
 def _mn_major(descriptor: MatrixDescriptor, row: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
-    """Panels of the swizzle width along M or N, eight k's each; without a swizzle the two distances change
+    """Panels of the swizzle width along M or N, eight k's each; without a swizzle the two distances swap
     their roles."""
     panel, group = descriptor.leading, descriptor.stride
     if descriptor.width == 16:

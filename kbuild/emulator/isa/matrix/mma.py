@@ -32,7 +32,7 @@ def mma_sync(
     `shape` such as `m16n8k16` with A stored by rows and B by columns; `types` of D, A, B and C.  `a`, `b` and
     `c` are registers [registers, warps, 32].  `operation` is `xor` or `and` for one-bit elements: the number
     of ones of the combination is added. Raises ValueError where shape, types and numbers of registers do not
-    belong together.
+    match.
     """
     rows, columns, depth = shape_of(shape)
     kind_d, kind_a, kind_b, kind_c = types
@@ -64,7 +64,7 @@ def shape_of(shape: str) -> tuple[int, int, int]:
     """M, N and K of a shape's name.  Raises ValueError for other words."""
     match = _SHAPE.match(shape)
     if match is None:
-        raise ValueError(f"{shape} is no shape")
+        raise ValueError(f"{shape} is not a shape")
     rows, columns, depth = map(int, match.groups())
     return rows, columns, depth
 

@@ -1,4 +1,4 @@
-"""Products of small matrices by a warp, and the loads and stores that feed them."""
+"""`mma.sync`, and the loads and stores of its operands."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _product(form: Form, instruction: Instruction) -> Bound:
 def _check_counts(
     name: str, shape: str, types: tuple[str, str, str, str], counts: tuple[int, ...], operation: str
 ) -> None:
-    """Raise PtxError unless the lists have as many registers as the shape needs: the arithmetic itself is
-    asked."""
+    """Raise PtxError unless the lists have as many registers as the shape needs; runs the arithmetic once to
+    find out."""
     dtype = np.uint64 if types[1] == "f64" else np.uint32
     a, b, c = (np.zeros((count, 1, 32), dtype) for count in counts[1:])
     try:
@@ -148,16 +148,16 @@ _BYTES = "{e4m3|e5m2}{e4m3|e5m2}"
 _MATRICES = "{x1|x2|x4}[trans]{shared|shared::cta}.b16"
 
 ROWS = [
-    _mma("{m16n8k8|m16n8k16}.row.col.f32.f16.f16.f32", "product of halves, summed as floats"),
-    _mma("{m16n8k8|m16n8k16}.row.col.f16.f16.f16.f16", "product of halves"),
-    _mma("{m16n8k8|m16n8k16}.row.col.f32.bf16.bf16.f32", "product of bfloat16, summed as floats"),
-    _mma("{m16n8k4|m16n8k8}.row.col.f32.tf32.tf32.f32", "product of TensorFloat-32"),
-    _mma("{m16n8k16|m16n8k32}.row.col.f32" + _BYTES + ".f32", "product of 8-bit floats, summed as floats"),
-    _mma("{m16n8k16|m16n8k32}.row.col.f16" + _BYTES + ".f16", "product of 8-bit floats, summed as halves"),
-    _mma("{m8n8k16|m16n8k16|m16n8k32}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "product of bytes"),
-    _mma("{m8n8k32|m16n8k32|m16n8k64}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "product of half bytes"),
-    _mma("{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "product of doubles"),
-    _mma("{m8n8k128|m16n8k128|m16n8k256}.row.col.s32.b1.b1.s32{and|xor}.popc", "product of bits"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f32.f16.f16.f32", "MMA of halves, summed as floats"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f16.f16.f16.f16", "MMA of halves"),
+    _mma("{m16n8k8|m16n8k16}.row.col.f32.bf16.bf16.f32", "MMA of bfloat16, summed as floats"),
+    _mma("{m16n8k4|m16n8k8}.row.col.f32.tf32.tf32.f32", "MMA of TensorFloat-32"),
+    _mma("{m16n8k16|m16n8k32}.row.col.f32" + _BYTES + ".f32", "MMA of 8-bit floats, summed as floats"),
+    _mma("{m16n8k16|m16n8k32}.row.col.f16" + _BYTES + ".f16", "MMA of 8-bit floats, summed as halves"),
+    _mma("{m8n8k16|m16n8k16|m16n8k32}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "MMA of bytes"),
+    _mma("{m8n8k32|m16n8k32|m16n8k64}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "MMA of half bytes"),
+    _mma("{m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.f64.f64.f64.f64", "MMA of doubles"),
+    _mma("{m8n8k128|m16n8k128|m16n8k256}.row.col.s32.b1.b1.s32{and|xor}.popc", "MMA of bits"),
     InstructionSpec(
         "ldmatrix.sync.aligned.m8n8" + _MATRICES, "", "load 8 by 8 matrices", handler=_load, effects=_READS
     ),

@@ -35,7 +35,7 @@ def mma_sparse(
     ordered: bool,
     saturate: bool = False,
 ) -> np.ndarray:
-    """The registers of D, as `mma_sync` gives them.  `metadata` is uint32 [warps, 32].
+    """The registers of D, as `mma_sync` returns them.  `metadata` is uint32 [warps, 32].
 
     Raises ValueError for registers, a selector or metadata that do not fit.
     """
@@ -52,8 +52,8 @@ def mma_sparse(
 
 
 def kept_numbers(metadata: np.ndarray, kind: str, depth: int, selector: int, ordered: bool) -> np.ndarray:
-    """The two numbers of each group, [warps, 16, groups, 2].  Raises ValueError for a selector or numbers
-    that there are not."""
+    """The two numbers of each group, [warps, 16, groups, 2].  Raises ValueError for an invalid selector or
+    numbers."""
     bits = ELEMENT_BITS[kind]
     groups = np.arange(depth // _group(bits))
     lanes = len(groups) // 4
@@ -62,7 +62,7 @@ def kept_numbers(metadata: np.ndarray, kind: str, depth: int, selector: int, ord
     else:
         place, nibble = 2 * (groups // 8) + _ROWS[:, None] // 8, groups % 8 + 0 * _ROWS[:, None]
     if not 0 <= selector < 4 // lanes:
-        raise ValueError(f"the selector {selector} is none of the {4 // lanes} that there are")
+        raise ValueError(f"the selector {selector} is not one of the {4 // lanes} of the shape")
     words = metadata[:, 4 * (_ROWS[:, None] % 8) + lanes * selector + place]
     found = words >> (4 * nibble).astype(np.uint32) & 15
     first, second = found & 3, found >> 2

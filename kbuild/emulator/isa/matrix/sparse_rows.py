@@ -1,4 +1,4 @@
-"""`mma.sp`: products of small matrices, the left one half zeros, by a warp."""
+"""`mma.sp`: MMAs of a warp whose A is half zeros."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def _rows(forms: str, summary: str) -> InstructionSpec:
 _BYTES = "{e4m3|e5m2}{e4m3|e5m2}"
 
 ROWS = [
-    _rows("{m16n8k16|m16n8k32}.row.col.f32.f16.f16.f32", "product of sparse halves, summed as floats"),
-    _rows("{m16n8k16|m16n8k32}.row.col.f16.f16.f16.f16", "product of sparse halves"),
-    _rows("{m16n8k16|m16n8k32}.row.col.f32.bf16.bf16.f32", "product of sparse bfloat16, summed as floats"),
-    _rows("{m16n8k8|m16n8k16}.row.col.f32.tf32.tf32.f32", "product of sparse TensorFloat-32"),
-    _rows(".m16n8k64.row.col.f32" + _BYTES + ".f32", "product of sparse 8-bit floats"),
-    _rows("{m16n8k32|m16n8k64}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "product of sparse bytes"),
-    _rows("{m16n8k64|m16n8k128}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "product of sparse half bytes"),
+    _rows("{m16n8k16|m16n8k32}.row.col.f32.f16.f16.f32", "MMA of sparse halves, summed as floats"),
+    _rows("{m16n8k16|m16n8k32}.row.col.f16.f16.f16.f16", "MMA of sparse halves"),
+    _rows("{m16n8k16|m16n8k32}.row.col.f32.bf16.bf16.f32", "MMA of sparse bfloat16, summed as floats"),
+    _rows("{m16n8k8|m16n8k16}.row.col.f32.tf32.tf32.f32", "MMA of sparse TensorFloat-32"),
+    _rows(".m16n8k64.row.col.f32" + _BYTES + ".f32", "MMA of sparse 8-bit floats"),
+    _rows("{m16n8k32|m16n8k64}.row.col[satfinite].s32{s8|u8}{s8|u8}.s32", "MMA of sparse bytes"),
+    _rows("{m16n8k64|m16n8k128}.row.col[satfinite].s32{s4|u4}{s4|u4}.s32", "MMA of sparse half bytes"),
 ]

@@ -1,6 +1,6 @@
-"""`wgmma.mma_async`: the arithmetic of a warpgroup's product, and its fragments.
+"""`wgmma.mma_async`: the arithmetic, and the fragments of a warpgroup.
 
-Warp w of a warpgroup owns the rows 16w to 16w + 15 of A and D, so any of the four warps can be worked out
+Warp w of a warpgroup owns the rows 16w to 16w + 15 of A and D, so any of the four warps can be computed
 alone.  Registers are [registers, warps, 32] for the warps at hand, matrices [16 * warps, ...].
 """
 

@@ -1,4 +1,4 @@
-"""`wgmma`: products of warpgroups."""
+"""`wgmma`: MMAs of warpgroups."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _HEAD = "wgmma.mma_async.sync.aligned"
 
 ROWS = [
     *(
-        InstructionSpec(_HEAD + forms, "", "product of a warpgroup", handler=_multiply, effects=_WGMMA)
+        InstructionSpec(_HEAD + forms, "", "MMA of a warpgroup", handler=_multiply, effects=_WGMMA)
         for forms in (
             f"{{{_names(16, _COLUMNS)}}}{{f32|f16}}.f16.f16",
             f"{{{_names(16, _COLUMNS)}}}.f32.bf16.bf16",
@@ -144,21 +144,21 @@ ROWS = [
     InstructionSpec(
         "wgmma.fence.sync.aligned",
         "",
-        "orders registers before products",
+        "orders registers before wgmmas",
         handler=_for_warps(WgmmaQueues.fence),
         effects=_WARP,
     ),
     InstructionSpec(
         "wgmma.commit_group.sync.aligned",
         "",
-        "end a group of products",
+        "end a group of wgmmas",
         handler=_for_warps(WgmmaQueues.commit),
         effects=_WARP,
     ),
     InstructionSpec(
         "wgmma.wait_group.sync.aligned",
         "",
-        "wait for all groups of products but the last few",
+        "wait for all groups of wgmmas but the last few",
         handler=_wait,
         effects=_WARP,
     ),

@@ -1,9 +1,9 @@
-"""`wmma`: products of matrices whose elements lie in fragments, nobody says where.
+"""`wmma`: MMAs of fragments whose layout is not specified.
 
-The PTX ISA leaves open which element a register holds, so any order will do that loads, products and stores
+The PTX ISA leaves open which element a register holds, so any order works that loads, MMAs and stores
 share.  Here a lane has elements of A and B that follow each other along k.  Those of C and D lie as in
-`mma.sync`, one tile of 8 by 8 after another. Fragments of halves have registers for more elements than there
-are; these repeat.
+`mma.sync`, one tile of 8 by 8 after another. Fragments of halves have registers for more elements than the
+matrix has; these repeat.
 """
 
 from __future__ import annotations

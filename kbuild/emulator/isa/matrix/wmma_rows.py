@@ -1,4 +1,4 @@
-"""`wmma`: loads, products and stores of matrices that lie in fragments of a warp."""
+"""`wmma`: loads, MMAs and stores of matrices that lie in fragments of a warp."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _store(form: Form, instruction: Instruction) -> Bound:
     return Bound(function, tile.views(instruction.operands[1]))
 
 
-def _product(form: Form, instruction: Instruction) -> Bound:
+def _multiply(form: Form, instruction: Instruction) -> Bound:
     """`{d…}, {a…}, {b…}, {c…}`."""
     shape = next(modifier for modifier in form.modifiers if modifier[0] == "m" and modifier[1:2].isdigit())
     kinds = [modifier for modifier in form.modifiers if ELEMENT.match(modifier)]
@@ -162,13 +162,13 @@ _SUMS = ((_SHAPES, "f16|f32|s32"), (".m16n16k8", "f32"), (".m8n8k4", "f64"), ("{
 
 
 def _loads(role: str, shapes: str, kinds: str, layout: str = _LAYOUT) -> InstructionSpec:
-    what = "sum" if role == ".c" else "factor"
+    what = "accumulator" if role == ".c" else "operand"
     pattern = f"wmma.load{role}.sync.aligned{layout}{shapes}{_SPACES}{{{kinds}}}"
-    return InstructionSpec(pattern, "", f"load a {what} of a product", handler=_load, effects=_READS)
+    return InstructionSpec(pattern, "", f"load an {what} of an MMA", handler=_load, effects=_READS)
 
 
 def _mma(forms: str, summary: str, head: str = "wmma.mma.sync.aligned{row|col}{row|col}") -> InstructionSpec:
-    return InstructionSpec(head + forms, "", summary, handler=_product, effects=_WARP)
+    return InstructionSpec(head + forms, "", summary, handler=_multiply, effects=_WARP)
 
 
 ROWS = [
@@ -183,19 +183,19 @@ ROWS = [
         InstructionSpec(
             f"wmma.store.d.sync.aligned{_LAYOUT}{shapes}{_SPACES}{{{kinds}}}",
             "",
-            "store a product",
+            "store the result of an MMA",
             handler=_store,
             effects=_WRITES,
         )
         for shapes, kinds in _SUMS
     ),
-    _mma(_SHAPES + "{f16|f32}{f16|f32}", "product of halves"),
-    _mma(_SHAPES + ".f32.bf16.bf16.f32", "product of bfloat16, summed as floats"),
-    _mma(".m16n16k8.f32.tf32.tf32.f32", "product of TensorFloat-32"),
-    _mma(".m8n8k4[rn].f64.f64.f64.f64", "product of doubles"),
-    _mma(_SHAPES + ".s32.s8.s8.s32[satfinite]", "product of bytes"),
-    _mma(_SHAPES + ".s32.u8.u8.s32[satfinite]", "product of bytes"),
-    _mma(".m8n8k32.s32.s4.s4.s32[satfinite]", "product of half bytes", "wmma.mma.sync.aligned.row.col"),
-    _mma(".m8n8k32.s32.u4.u4.s32[satfinite]", "product of half bytes", "wmma.mma.sync.aligned.row.col"),
-    _mma(".m8n8k128.s32.b1.b1.s32", "product of bits", "wmma.mma{and|xor}.popc.sync.aligned.row.col"),
+    _mma(_SHAPES + "{f16|f32}{f16|f32}", "MMA of halves"),
+    _mma(_SHAPES + ".f32.bf16.bf16.f32", "MMA of bfloat16, summed as floats"),
+    _mma(".m16n16k8.f32.tf32.tf32.f32", "MMA of TensorFloat-32"),
+    _mma(".m8n8k4[rn].f64.f64.f64.f64", "MMA of doubles"),
+    _mma(_SHAPES + ".s32.s8.s8.s32[satfinite]", "MMA of bytes"),
+    _mma(_SHAPES + ".s32.u8.u8.s32[satfinite]", "MMA of bytes"),
+    _mma(".m8n8k32.s32.s4.s4.s32[satfinite]", "MMA of half bytes", "wmma.mma.sync.aligned.row.col"),
+    _mma(".m8n8k32.s32.u4.u4.s32[satfinite]", "MMA of half bytes", "wmma.mma.sync.aligned.row.col"),
+    _mma(".m8n8k128.s32.b1.b1.s32", "MMA of bits", "wmma.mma{and|xor}.popc.sync.aligned.row.col"),
 ]

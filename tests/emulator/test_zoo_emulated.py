@@ -1,4 +1,4 @@
-"""Every case of the zoo: the compiler's own PTX, run by the emulator, gives what numpy says."""
+"""Every case of the zoo: the compiler's own PTX, run by the emulator, gives numpy's results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_case_is_right_in_lockstep(name: str, arch: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
-def test_case_is_right_whichever_warp_goes_first_and_has_no_race(number: int) -> None:
+def test_case_is_right_whichever_warp_runs_first_and_has_no_race(number: int) -> None:
     check(list(CASES)[number], "sm_80" if number % 2 else "sm_90", ADVERSE[number % len(ADVERSE)], "strict")
 
 

@@ -93,7 +93,7 @@ def products(device: Device) -> dict[str, np.ndarray]:
     """The accumulators of each product, as bytes."""
     found = {}
     for name in device_products.SYNCHRONOUS + device_products.WARPGROUPS:
-        after = run(device, device_products.AskedProduct(name).program)
+        after = run(device, device_products.AskedMma(name).program)
         found[f"{name}/0"] = list(after.values())[-1].view(np.uint8).ravel()
     return found
 

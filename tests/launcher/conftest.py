@@ -1,4 +1,4 @@
-"""Fixtures: the example package, compiled once, and copies of it over copies of the stand-in driver."""
+"""Fixtures: the example package, compiled once, and copies of it over copies of the fake driver."""
 
 import importlib
 import shutil
@@ -15,7 +15,7 @@ from tests.launcher.example_package import HERE, Driver, World, example_table, f
 
 @pytest.fixture(scope="session")
 def built_package(tmp_path_factory) -> Path:
-    """The example package, compiled once; gives the directory to be put on the path."""
+    """The example package, compiled once; returns the directory for the path."""
     root = tmp_path_factory.mktemp("site")
     table, rows = example_table()
     rendering.render(root / "example", table)
@@ -26,7 +26,7 @@ def built_package(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory) -> Path:
-    """The stand-in for libcuda.so.1."""
+    """The fake libcuda.so.1."""
     library = tmp_path_factory.mktemp("driver") / "libfakecuda.so"
     source = HERE / "fake_libcuda.c"
     subprocess.run(
@@ -37,7 +37,7 @@ def fake_driver(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def world(built_package, fake_driver, tmp_path, monkeypatch):
-    """Copies of package and driver, so that no state is left from another test."""
+    """Copies of package and driver, without state from other tests."""
     name = f"example_{abs(hash(tmp_path)) % 10**8}"
     shutil.copytree(built_package / "example", tmp_path / name)
     library = tmp_path / "libcuda_copy.so"

@@ -1,4 +1,4 @@
-"""A stand-in for arrays of libraries that speak DLPack."""
+"""A fake array of a library with DLPack."""
 
 import ctypes
 import struct
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class DLPackArray:
-    """Exports address, device and type as DLPack has them; keeps what it was asked for."""
+    """Exports address, device and type as DLPack has them; keeps the requests."""
 
     def __init__(self, code, bits, device=(2, 1), address=(2 << 40) + 256, lanes=1, shape=(8,)):
         self._shape = (ctypes.c_int64 * len(shape))(*shape)

@@ -1,4 +1,4 @@
-"""A package made from a hand-written table, a stand-in for the driver, and stand-ins for torch's tensors."""
+"""A package made from a hand-written table, a fake driver, and fake torch tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> Variant:
-    """A variant; whatever is left out is empty."""
+    """A variant; parts that are left out are empty."""
     matrix, constexprs = (tuple(values.get(name, {}).items()) for name in ("matrix", "constexprs"))
     guards = tuple(values.get("guards", ()))
     options = DEFAULTS.changed({name: value for name, value in values.items() if by_name(name)})
@@ -29,8 +29,7 @@ def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> V
 
 
 def image_of(key: str, passed: int) -> bytes:
-    """Bytes that stand for a cubin: the stand-in driver shows them again, and reads the number of parameters
-    off them."""
+    """Bytes in place of a cubin: the fake driver logs them, and reads the number of parameters from them."""
     return f"{key}#{passed}".encode()
 
 
@@ -116,13 +115,13 @@ def softmax_rows() -> list[tuple]:
     return rows
 
 
-def product_rows() -> list[tuple]:
+def matmul_rows() -> list[tuple]:
     """A kernel whose cubin takes a tensor map of `x` besides its arguments."""
     signature = {"x": "*fp16", "rows": "i32", "columns": "i64", "stride": "i32"}
-    variant, facts = built(variant_of("product", "sm_90", signature), "product^", arch="sm_90a")
+    variant, facts = built(variant_of("matmul", "sm_90", signature), "matmul^", arch="sm_90a")
     map_ = ("x_map", "tensormap f16 1x128x64 128 x 7,rows,columns 0,stride")
     facts["params"] = [*facts["params"], map_]
-    facts["sha256"] = hashlib.sha256(image_of("product^", len(facts["params"]))).hexdigest()
+    facts["sha256"] = hashlib.sha256(image_of("matmul^", len(facts["params"]))).hexdigest()
     return [(variant, facts)]
 
 
@@ -139,7 +138,7 @@ def blocks_rows() -> list[tuple]:
 
 
 def tiles_rows() -> list[tuple]:
-    """A kernel that reads its tensor by boxes of 1 to 36 rows; its grid is a product."""
+    """A kernel that reads its tensor by boxes of 1 to 36 rows; its grid is a product of two block counts."""
     made = []
     for rows in range(1, 37):
         signature = {"x": "*fp16", "m": "i32", "n": "i32"}
@@ -201,7 +200,7 @@ def example_table() -> tuple[rendering.PackageTable, list[tuple]]:
         ),
         kernel_of("softmax", ("n_rows",), grid_args=(Argument("n_rows", "i32"),)),
         kernel_of("copy", ()),
-        kernel_of("product", ("min(rows, 2 * num_sms)",)),
+        kernel_of("matmul", ("min(rows, 2 * num_sms)",)),
         kernel_of("blocks", ("cdiv(x_shape_0, 128)", "programs"), grid_args=(Argument("programs", "i32"),)),
     )
     choices = (Axis("SLOPE", (0.5, 1.0), default=1.0), Axis("ACTIVATION", ("", "relu"), default=""))
@@ -214,7 +213,7 @@ def example_table() -> tuple[rendering.PackageTable, list[tuple]]:
         *attention_rows(),
         *softmax_rows(),
         built(copy, "copy"),
-        *product_rows(),
+        *matmul_rows(),
         *blocks_rows(),
     ]
     rows += choice_rows()
@@ -268,7 +267,7 @@ class Launch(ctypes.Structure):
 
     @property
     def key(self) -> str:
-        """The cubin that was launched."""
+        """The name of the cubin that was launched."""
         return self.image.decode().rpartition("#")[0]
 
     @property
@@ -278,7 +277,7 @@ class Launch(ctypes.Structure):
 
 
 class Driver:
-    """What the stand-in driver saw."""
+    """A launch as the fake driver logged it."""
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -310,7 +309,7 @@ class World:
 
 
 class Tensor:
-    """Has what the launcher asks of a torch tensor."""
+    """Has the attributes of a torch tensor that the launcher reads."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-/* A stand-in for libcuda.so.1: devices as the environment says, and a log of everything that is launched.
+/* A fake libcuda.so.1: devices as the environment says, and a log of everything that is launched.
  *
  * FAKE_CUDA_DEVICES="90 80": compute capabilities; FAKE_CUDA_FAIL="cuInit=100": function and result;
  * FAKE_CUDA_VERSION="12040"; FAKE_CUDA_CAPTURING="1": streams are being captured. */
@@ -106,7 +106,7 @@ int cuFuncSetAttribute(Function *function, int attribute, int value) { if (attri
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = getenv("FAKE_CUDA_CAPTURING") != NULL; return 0; }
 int cuStreamSynchronize(void *stream) { (void)stream; __sync_fetch_and_add(&sync_count, 1); return 0; }
 
-/* The stand-in's tensor map holds what it was made from. */
+/* The fake driver's tensor map holds the values that it was made from. */
 int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *pitches,
                            const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)
 {
@@ -139,7 +139,7 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
     return 0;
 }
 
-/* Launches with the one attribute that says whether they may begin early. */
+/* Launches with one attribute: whether they may begin early. */
 int cuLaunchKernelEx(const void *config, Function *function, void **params, void **extra)
 {
     const struct { unsigned grid[3], block[3], shared; void *stream; const unsigned *attribute; unsigned count; } *given = config;

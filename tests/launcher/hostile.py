@@ -1,5 +1,5 @@
 """Calls of the example package with arguments that no one should pass: objects that raise, lie, change while
-they are read, free what they have handed out, or call the package again.  Seeded, so that a call can be
+they are read, free memory that they have exported, or call the package again.  Seeded, so that a call can be
 repeated.
 """
 
@@ -22,7 +22,7 @@ POSITIONAL = {
     "attention": "pffiii",
     "softmax": "pii",
     "copy": "pi",
-    "product": "piii",
+    "matmul": "piii",
     "blocks": "pii",
     "choice": "p",
     "pairs": "pi",
@@ -31,7 +31,7 @@ POSITIONAL = {
 """Kernels, and the kinds of their arguments: pointer, integer, float."""
 DTYPES = {
     "attention": "float16",
-    "product": "float16",
+    "matmul": "float16",
     "blocks": "float16",
     "tiles": "float16",
     "copy": "int8",
@@ -73,11 +73,11 @@ _INTEGERS = (
 
 
 class Boom(Exception):
-    """What hostile objects raise."""
+    """The exception of hostile objects."""
 
 
 class Number(int):
-    """An int that answers in other ways wherever it is asked for its value."""
+    """An int whose value differs each time it is read."""
 
     def __index__(self) -> NoReturn:
         raise Boom
@@ -92,11 +92,11 @@ class Meta(type):
 
 
 class Nameless(metaclass=Meta):
-    """Of a class whose name is no text."""
+    """Of a class whose name is not a string."""
 
 
 class Word(str):
-    """A text that is equal to none, or raises when it is compared."""
+    """A string that is equal to no other, or raises when it is compared."""
 
     def __eq__(self, other: object) -> bool:
         raise Boom
@@ -105,7 +105,7 @@ class Word(str):
 
 
 class Hostile:
-    """Makes calls; `package` is the example package, `random` decides everything."""
+    """Makes random calls of the example package."""
 
     def __init__(self, package: types.ModuleType, seed: int) -> None:
         self.package, self.chance = package, random.Random(seed)
@@ -135,7 +135,7 @@ class Hostile:
             self.outcomes[type(error).__name__] += 1
 
     def function(self, name: str) -> Callable[..., object]:
-        """The kernel's function, or one that does a part of what it does."""
+        """The kernel's function, or one that does a part of it."""
         roll, launcher = self.chance.random(), self.package._launcher
         index = list(POSITIONAL).index(name)
         if roll < 0.05:
@@ -151,7 +151,7 @@ class Hostile:
         return getattr(self.package, name)
 
     def good(self, kind: str, name: str) -> Any:
-        """An argument that nothing is wrong with."""
+        """A valid argument."""
         if kind == "p":
             dtype = DTYPES.get(name, "float32")
             address = 0x100 + 16 * self.chance.randrange(64)
@@ -247,7 +247,7 @@ class Hostile:
         )
 
     def act(self) -> None:
-        """What a hostile object does when it is asked: it raises, collects garbage, or calls the package
+        """The action of a hostile object when it is read: it raises, collects garbage, or calls the package
         again."""
         roll = self.chance.random()
         if roll < 0.25:
@@ -265,7 +265,7 @@ class Hostile:
                 self.kept = kept
 
     def index(self, value: Any, act: Callable[[], object] | None = None) -> Any:
-        """Something that counts as an int, and does things when it is asked for it."""
+        """An object that converts to an int, and acts when it is converted."""
         hostile = self
 
         class Index:
@@ -278,7 +278,7 @@ class Hostile:
         return Index()
 
     def trap(self, name: str) -> Any:
-        """An object with one attribute, which is a different thing each time it is asked for."""
+        """An object with one attribute, which is a different object each time it is read."""
         hostile = self
 
         def get(_: object) -> Any:
@@ -307,7 +307,7 @@ class Hostile:
         )
 
     def tensor(self, dtype: str, shape: tuple[int, ...]) -> Any:
-        """A tensor of torch's one of whose methods is not as it should be."""
+        """A torch tensor with one faulty method."""
         hostile, wrong = (
             self,
             self.chance.choice(["data_ptr", "get_device", "numel", "stride", "shape", "dtype"]),
@@ -330,7 +330,7 @@ class Hostile:
         )
 
     def entries(self) -> Any:
-        """The dict of an array interface, or nearly; what its numbers do may empty it."""
+        """The dict of an array interface, perhaps faulty; reading its numbers may empty it."""
         entries: dict[Any, Any] = {}
 
         def spoil() -> None:
@@ -378,8 +378,7 @@ class Hostile:
         return type("Array", (), {"__cuda_array_interface__": property(lambda _: hostile.entries())})()
 
     def capsule_owner(self) -> Any:
-        """An exporter of DLPack whose structure, capsule or device is not as it should be, or becomes so
-        later."""
+        """An exporter of DLPack whose structure, capsule or device is faulty, or becomes so later."""
         hostile, chance = self, self.chance
         sizes = [chance.choice([8, 64, 0, -1, 2**62, 2**63 - 1]) for _ in range(3)]
         numbers = (ctypes.c_int64 * 3)(*sizes)
@@ -427,7 +426,7 @@ class Hostile:
 
 
 def rename(capsule: object) -> None:
-    """What a consumer of DLPack does to a capsule."""
+    """Renames a capsule as a consumer of DLPack does."""
     set_name = ctypes.pythonapi.PyCapsule_SetName
     set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
     set_name(capsule, b"used_dltensor")

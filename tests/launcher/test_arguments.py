@@ -1,5 +1,5 @@
-"""What a launch takes as arguments (arrays of all libraries, addresses, numbers and options), and what it
-refuses."""
+"""The arguments that a launch takes (arrays of all libraries, addresses, numbers and options), and those that
+it refuses."""
 
 import ctypes
 import inspect
@@ -14,7 +14,7 @@ from tests.launcher.dlpack import DLPackArray
 from tests.launcher.example_package import Tensor
 
 
-def test_numpy_values_are_as_good_as_python_ones(world):
+def test_numpy_values_work_as_python_ones_do(world):
     q = Tensor("float16")
     head, causal = numpy.int64(64), numpy.True_
     world.package.attention(
@@ -118,7 +118,7 @@ def test_raw_addresses_need_their_type_said(world):
     world.package.vector_add(address, address, 32, dtype=world.torch.float32)
     assert world.driver.last.key == "add.fp32.aligned.ptx"
     world.package.vector_add(address, Tensor("float16"), 32)
-    assert world.driver.last.key == "add.fp16.aligned.ptx", "the other argument tells"
+    assert world.driver.last.key == "add.fp16.aligned.ptx", "by the other argument"
     world.package.copy((2 << 40) + 8, True, grid=1)
     assert world.driver.last.device == 1, "one candidate, and the driver knows whose address it is"
     with pytest.raises(world.package.NoVariantError, match=r"type of an argument is unknown.*say dtype="):

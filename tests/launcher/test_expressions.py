@@ -1,4 +1,4 @@
-"""Expressions of the manifest: the C form equals the Python form, and what is no expression is told as such."""
+"""Expressions of the manifest: the C form equals the Python form, and other text is refused."""
 
 import ctypes
 import random
@@ -113,7 +113,7 @@ def test_values():
     ],
 )
 def test_edges_in_c_and_in_python(tmp_path, text, n, expected):
-    """None: there is no true result in 64 bits."""
+    """None: the true result does not fit 64 bits."""
     parsed = expressions.parse(text, ("n",), "test")
     try:
         found = expressions.evaluate(parsed, {"n": n})
@@ -154,7 +154,7 @@ def test_edges_in_c_and_in_python(tmp_path, text, n, expected):
         ("n\0", "is not an expression"),
     ],
 )
-def test_what_is_not_a_expression(text, message):
+def test_other_text_is_refused(text, message):
     with pytest.raises(ManifestError, match=re.escape(message)) as caught:
         expressions.parse(text, ("n", "BLOCK"), 'kernel "f": grid[0]')
     assert caught.value.message.startswith('kernel "f": grid[0]: ')

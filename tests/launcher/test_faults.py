@@ -106,7 +106,7 @@ def test_every_flipped_byte_of_an_archive_is_refused(world):
 
 
 def replace_index(world, entries, blobs, is_known):
-    """Put another archive of sm_80 in place, right in itself; `is_known` makes the package expect its index."""
+    """Put another valid archive of sm_80 in place; `is_known` makes the package expect its index."""
     index = json.dumps({"entries": entries}).encode()
     digest = hashlib.sha256(index).digest()
     path = os.path.join(os.path.dirname(world.package.__file__), "cubins", "sm_80.kbz")

@@ -1,4 +1,4 @@
-"""Arguments that no one should pass: each is refused with an error that names it, and none does harm."""
+"""Invalid and hostile arguments: each is refused with an error that names it, and none does harm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def array(**entries: object) -> types.SimpleNamespace:
 
 
 class Index:
-    """Counts as a number, and does something when it is asked which."""
+    """Converts to a number, and acts when it is converted."""
 
     def __init__(self, value: int, act) -> None:
         self.value, self.act = value, act
@@ -52,7 +52,7 @@ def test_some_thousand_hostile_calls_end_well(world):
 
 
 def test_an_interface_may_be_emptied_while_it_is_read(world):
-    """References borrowed from it would point to what has been freed."""
+    """References borrowed from it would point to freed memory."""
     x = array(typestr="".join(["<", "f2"]))
     entries = x.__cuda_array_interface__
 
@@ -67,8 +67,8 @@ def test_an_interface_may_be_emptied_while_it_is_read(world):
             world.package.blocks(x, 7, programs=1)
 
 
-def test_an_interface_is_asked_for_once(world):
-    """What it is the second time does not count: not its type, its shape, nor whether it is there."""
+def test_an_interface_is_read_once(world):
+    """A second value would not count: not its type, its shape, nor whether it exists."""
     answers = [array().__cuda_array_interface__, {}, None]
     x = type("Array", (), {"__cuda_array_interface__": property(lambda _: answers.pop(0))})()
     world.package.blocks(x, 7, programs=1)
@@ -110,7 +110,7 @@ def test_sizes_whose_product_overflows_are_refused(world):
         world.package.blocks(Tensor("float16", shape=(8, 8), strides=(2**63 - 1, 1)), 7, programs=1)
 
 
-def test_capsules_that_are_none(world):
+def test_invalid_capsules_are_refused(world):
     x = DLPackArray(2, 32, (2, 0))
     for change in (lambda: None, lambda: 7, lambda: renamed(x), lambda: capsule_of_rank(-1)):
         owner = types.SimpleNamespace(__dlpack__=change, __dlpack_device__=lambda: (2, 0))
@@ -149,7 +149,7 @@ def capsule_of_rank(rank: int) -> object:
     return x.__dlpack__()
 
 
-def test_none_and_true_are_no_addresses(world):
+def test_none_and_true_are_not_addresses(world):
     """None and zero sizes may go together: nothing is read then."""
     with pytest.raises(
         TypeError, match=r"x must be a tensor on .* or an address \(0 for a null pointer\), not NoneType"
@@ -181,7 +181,7 @@ def test_addresses_and_devices_are_not_cut_to_what_fits(world):
 
 
 def test_a_size_below_zero_is_a_mistake(world):
-    """Rounded up to blocks it is none, or with another one even some; zero is a size."""
+    """Rounded up to blocks it would be zero, or with another one even positive; zero is a size."""
     x = Tensor()
     for n, what in (
         (-5, "n is -5, and its grid takes no size below zero"),
@@ -198,7 +198,7 @@ def test_a_size_below_zero_is_a_mistake(world):
 
 
 def test_what_arguments_raise_is_raised(world):
-    """Not hidden behind a remark about types; a class may give no name, too."""
+    """It is not replaced by a message about types; a class may have no name, too."""
     x = Tensor()
     trouble = Index(1, raise_boom)
     for call in (
@@ -246,7 +246,7 @@ except example.LaunchError as error:
 
 @pytest.mark.parametrize("order", ["main first", "main last"])
 def test_a_sub_interpreter_is_refused(built_package, fake_driver, order):
-    """Its functions and objects would take the place of those of the main one."""
+    """Its functions and objects would replace those of the main one."""
     environment = {"KBUILD_LIBCUDA": str(fake_driver), "FAKE_CUDA_DEVICES": "90"}
     command = [sys.executable, "-c", SUB_INTERPRETER, str(built_package), order]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -259,7 +259,7 @@ def test_a_sub_interpreter_is_refused(built_package, fake_driver, order):
 
 
 def test_a_call_takes_the_stack_that_its_kernel_needs(tmp_path):
-    """What the compiler counts: room of a fixed size, however few parameters a kernel has, is small."""
+    """As the compiler reports it: the part of a fixed size, however few parameters a kernel has, is small."""
     command = [*core_command(["cc"], "launcher.o"), "-fstack-usage"]
     subprocess.run(command, cwd=tmp_path, check=True)
     lines = [line.split("\t") for line in Path(tmp_path, "launcher.su").read_text().splitlines()]

@@ -95,7 +95,7 @@ def test_a_row_may_begin_before_the_launch_before_it_has_ended(world, monkeypatc
 
 
 def test_a_grid_of_clusters_is_whole(world):
-    """How large they are is said by the cubin; the launch itself is like any other."""
+    """The cubin has their size; the launch itself is like any other."""
     x = Tensor()
     world.package.pairs(x, 6)
     assert tuple(world.driver.last.grid) == (6, 1, 1)
@@ -130,7 +130,7 @@ def test_the_caller_keeps_its_context(world, monkeypatch):
             assert (world.driver.last.device, world.driver.count("push")) == (1, pushes + pushed)
             world.package.copy(0, True, grid=1)
             assert world.driver.last.device == current, (
-                "without a pointer that tells, the current device is meant"
+                "without a pointer that decides, the current device is used"
             )
     world.package.copy(0, True, grid=1)
     assert (world.driver.last.device, world.driver.last.params[0]) == (0, 0)
@@ -172,7 +172,7 @@ def test_grids(world):
         world.package.attention(Tensor("float16"), 1, 1, 64, 65536, 0, HEAD_DIM=64, IS_CAUSAL=True)
 
 
-def test_unsupported_device_lists_what_there_is(world):
+def test_an_unsupported_device_lists_the_supported_ones(world):
     q = Tensor("float16", device=1)
     with pytest.raises(
         world.package.NoVariantError, match=r"nothing was built for device 1 .*8\.0.*; there is sm_90a"
@@ -203,7 +203,7 @@ def test_functions_look_like_python_ones(world):
 
 def test_a_grid_may_name_the_multiprocessors(world, capsys):
     for rows, programs in ((5, 5), (300, 12)):
-        world.package.product(Tensor("float16", 0x100), rows, 200, 208)
-        assert tuple(world.driver.last.grid) == (programs, 1, 1), "the stand-in's devices have six"
-    world.package.explain("product", Tensor("float16", 0x100), 300, 200, 208, arch="sm_90")
+        world.package.matmul(Tensor("float16", 0x100), rows, 200, 208)
+        assert tuple(world.driver.last.grid) == (programs, 1, 1), "the fake driver's devices have six"
+    world.package.explain("matmul", Tensor("float16", 0x100), 300, 200, 208, arch="sm_90")
     assert "grid (264, 1, 1)" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "bench/launch_cost.py"
 
 
-def test_the_benchmark_tells_the_time_of_each_kernel() -> None:
+def test_the_benchmark_reports_the_time_of_each_kernel() -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, "--count", "40"], capture_output=True, text=True, check=True
     )

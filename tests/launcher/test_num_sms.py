@@ -5,7 +5,7 @@ from tests.launcher.example_package import Tensor
 
 def test_a_fact_may_name_the_multiprocessors(world, capsys):
     x, taken = Tensor(), []
-    for tiles in (6, 7, 9, 10):  # The stand-in's devices have six.
+    for tiles in (6, 7, 9, 10):  # The fake driver's devices have six.
         world.package.waves(x, 64 * tiles)
         taken.append(world.driver.last.key)
         world.package.explain("waves", x, 64 * tiles)

@@ -124,7 +124,7 @@ def test_rows_are_ordered_by_code_then_by_specialisation_then_as_written():
 
 
 def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
-    """As in the manifest of matmul: the slow general tile is written first, and never meant for aligned rows."""
+    """As in the manifest of matmul: the slow general tile is written first, and never for aligned rows."""
     any_value = variant_of("f", "sm_90", {"n": "i32"}, constexprs={"BLOCK": 16})
     aligned = variant_of("f", "sm_90", {"n": "i32:16"}, constexprs={"BLOCK": 128})
     kernel = table_of([built(any_value), built(aligned)]).kernels[0]
@@ -140,7 +140,7 @@ def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
     ("signatures", "values", "is_required"),
     [
         (("*fp16", "*fp32"), ("fp16", "fp32"), False),  # the type of x says it
-        (("*fp16", "*fp16"), ("fp16", "fp32"), True),  # of the accumulator, say: x is the same
+        (("*fp16", "*fp16"), ("fp16", "fp32"), True),  # such as that of the accumulator: x is the same
         (("*fp16", "*fp32"), ("a", "b"), True),  # no types
         (("*fp16", "*fp32"), (1, 2), True),
     ],
@@ -215,6 +215,6 @@ def test_what_the_code_of_a_variant_runs_on(arch, is_ptx, target):
 
 
 @pytest.mark.parametrize("arch", ["sm_9x", "90", "sm_90b"])
-def test_an_architecture_that_is_none(arch):
+def test_an_unknown_architecture(arch):
     with pytest.raises(UsageError, match=f"unknown architecture '{arch}'"):
         _ = tables.Code(*built(variant_of("scale", arch, {"x": "*fp32"})), is_ptx=False).target

@@ -14,7 +14,7 @@ from tests.launcher.example_package import Tensor
 def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
     x = Tensor("float16", 0x100)
     for _ in range(2):
-        world.package.product(x, 300, 200, 208)
+        world.package.matmul(x, 300, 200, 208)
         address = (1 << 40) + 0x100
         columns_first = [200, 300, 2 * 208, 64, 128]
         assert list(world.driver.last.map[:8]) == [address, *columns_first, 6, 3]
@@ -23,7 +23,7 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
         )
         assert list(world.driver.last.params[:5]) == [address, 300, 200, 208, address]
     assert world.driver.count("encode") == 1
-    world.package.product(x, 301, 200, 208)
+    world.package.matmul(x, 301, 200, 208)
     assert (world.driver.last.map[2], world.driver.count("encode")) == (301, 2)
 
 
@@ -37,14 +37,14 @@ def test_tensor_maps_are_encoded_once_for_the_same_facts(world):
         (0x100, (1 << 32) + 1, 8, "x has 4294967297 elements along an axis"),
     ],
 )
-def test_what_no_tensor_map_describes_is_reported(world, address, columns, stride, message):
+def test_arguments_without_a_valid_tensor_map_are_reported(world, address, columns, stride, message):
     with pytest.raises(world.package.LaunchError, match=message):
-        world.package.product(Tensor("float16", address), 8, columns, stride)
+        world.package.matmul(Tensor("float16", address), 8, columns, stride)
     assert world.driver.count() == 0
 
 
 def test_nothing_and_the_same_row_again_can_be_read_through_a_map(world):
-    world.package.product(Tensor("float16", 0x100), 8, 0, 0)
+    world.package.matmul(Tensor("float16", 0x100), 8, 0, 0)
     assert list(world.driver.last.map[1:4]) == [1, 8, 0], "the driver refuses a size of zero"
 
 
@@ -65,7 +65,7 @@ def test_each_box_of_one_tensor_is_a_map_of_its_own(world):
 
 
 def test_a_truth_value_of_numpy_is_an_integer(world):
-    world.package.product(Tensor("float16", 0x100), numpy.True_, 64, 64)
+    world.package.matmul(Tensor("float16", 0x100), numpy.True_, 64, 64)
     assert world.driver.last.map[2] == 1
 
 
@@ -142,4 +142,4 @@ def test_extents_are_not_given(world):
 def test_an_encoder_that_fails_is_reported(world, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled=1")
     with pytest.raises(world.package.DriverError, match="cuTensorMapEncodeTiled"):
-        world.package.product(Tensor("float16"), 8, 8, 8)
+        world.package.matmul(Tensor("float16"), 8, 8, 8)

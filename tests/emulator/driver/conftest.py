@@ -107,7 +107,7 @@ BLOCK = 64
 launch_pdl = true
 
 [[kernel]]
-name = "product"
+name = "matmul"
 source = "kernels/dots.py"
 function = "dot_descriptors"
 grid = ["cdiv(M, TILE_M)", "cdiv(N, TILE_N)"]
@@ -196,7 +196,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the stand-in's libraries are built."""
+    """The folder for the fake driver's libraries."""
     return tmp_path_factory.mktemp("libraries")
 
 

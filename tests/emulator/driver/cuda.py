@@ -42,7 +42,7 @@ class Refusal(Exception):
 
 
 class Cuda:
-    """Every method is a function of the driver; those whose results come through pointers give them back."""
+    """Every method is a function of the driver; those with results through pointers return them."""
 
     def __init__(self, path: Path, device: int | None = 0) -> None:
         self.library = ctypes.CDLL(str(path))
@@ -60,7 +60,7 @@ class Cuda:
             raise Refusal(name, code, (text.value or b"").decode())
 
     def get(self, name: str, *arguments: Any, kind: Any = ctypes.c_void_p) -> Any:
-        """Call a function whose first argument is where to put its result, and give that."""
+        """Call a function whose first argument points to its result, and return that."""
         result = kind()
         self(name, ctypes.byref(result), *arguments)
         return result

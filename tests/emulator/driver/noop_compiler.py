@@ -1,4 +1,4 @@
-"""A compiler whose kernels do nothing: for tests of what comes before a kernel runs."""
+"""A compiler whose kernels do nothing: for tests of the steps before a kernel runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """kbuild's compiler, whose cubins are marked as those of ptxas 12: for tests with drivers that load no
-others.
+newer ones.
 
-The stand-in runs the PTX of a cubin, whichever ptxas made it; so these tests need no second one.
+The fake driver runs the PTX of a cubin, whichever ptxas made it; so these tests need no second one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from kbuild.compiler import driver
 from kbuild.compiler.driver import Artifact
 
 _ABI_VERSION = 8
-"""Where an ELF file says which version of its ABI it is in."""
+"""The place of the ABI version in an ELF file."""
 
 
 def compile(*arguments: Any, **options: Any) -> Artifact:
-    """What kbuild's own gives, in the form that drivers from 525 on load."""
+    """The artifact of kbuild's own compiler, in the form that drivers from 525 on load."""
     made = driver.compile(*arguments, **options)
     cubin = made.asm["cubin"]
     older = cubin[:_ABI_VERSION] + b"\x07" + cubin[_ABI_VERSION + 1 :]

@@ -1,4 +1,4 @@
-"""Arrays of other libraries: the streams that make them, what they lack, and what they get wrong."""
+"""Arrays of other libraries: the streams that make them, missing attributes, and wrong ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Interface:
 
 
 class DLPack:
-    """Exports an array of fp32 through DLPack, and keeps the streams that it was asked to be ready on."""
+    """Exports an array of fp32 through DLPack, and keeps the streams on which it was to be ready."""
 
     def __init__(self, array: Array, address: int | None = None) -> None:
         shape = (ctypes.c_int64 * 1)(array.size)
@@ -103,7 +103,7 @@ def test_empty_arrays_have_no_address_and_launch_nothing(world: Make) -> None:
 
 
 class Broken:
-    """Raises where it is asked for its address."""
+    """Raises when its address is read."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_vector_add_on_both_devices(world: Make) -> None:
 @pytest.mark.parametrize(("device", "is_early"), [(0, True), (1, False)])
 def test_a_launch_that_begins_early(world: Make, device: int, is_early: bool) -> None:
     """The factors are loaded before the first launch has done anything, its sums after it has ended: so it
-    does not see in time that a launch before it writes the factors.  On sm_80 launches follow each other
+    does not see the factors that a launch before it writes.  On sm_80 launches follow each other
     whole."""
     here = world("sm_90", "sm_80", streams="late")
     ones, sums, out = (
@@ -57,13 +57,13 @@ def test_softmax(world: Make) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_products_by_the_tma_and_without(world: Make, arch: str) -> None:
-    """On Hopper the tiles come by tensor maps, which the launcher has the driver encode."""
+def test_dots_with_tma_and_without(world: Make, arch: str) -> None:
+    """On Hopper the tiles are loaded by tensor maps, which the launcher has the driver encode."""
     here = world(arch, checks="lenient", schedule="random(1)")
     random = numpy.random.default_rng(2)
     a, b = (random.integers(-2, 3, (size, 96)).astype(numpy.float16) for size in (70, 75))
     c = here.driver.empty((70, 80), "f2")
-    here.package.product(here.driver.array(a), here.driver.array(b), c, 70, 75, 90, 96, 96, 80)
+    here.package.matmul(here.driver.array(a), here.driver.array(b), c, 70, 75, 90, 96, 96, 80)
     expected = a[:, :90].astype(numpy.float32) @ b[:, :90].T.astype(numpy.float32)
     numpy.testing.assert_array_equal(c.copy_to_host()[:, :75], expected.astype(numpy.float16))
     encoded = [call for call in here.driver.calls if call.name == "cuTensorMapEncodeTiled"]
@@ -76,7 +76,7 @@ def test_products_by_the_tma_and_without(world: Make, arch: str) -> None:
 def attention(
     q: numpy.ndarray, k: numpy.ndarray, v: numpy.ndarray, scale: float, causal: bool
 ) -> numpy.ndarray:
-    """What is right, in float64."""
+    """The exact result, in float64."""
     scores = numpy.einsum("zhmd,zhnd->zhmn", q.astype(numpy.float64), k.astype(numpy.float64)) * scale
     if causal:
         scores = numpy.where(numpy.tri(*scores.shape[-2:], dtype=bool), scores, -numpy.inf)

@@ -1,5 +1,5 @@
-"""Which code a call takes, and where: by device, type, flag and alignment, seen by the digest of what the
-driver was given."""
+"""The code that a call takes, and the device: by device, type, flag and alignment, seen by the digest of the
+image that the driver loads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(built: Built) -> dict[str, str]:
 
 
 def launched(world: World, names: dict[str, str]) -> str:
-    """What the last launch ran."""
+    """The name of the code that the last launch ran."""
     return names[world.driver.launches[-1].digest]
 
 
@@ -62,11 +62,11 @@ def test_a_device_without_code_is_reported_what_there_is(world: Make) -> None:
 
 
 def test_code_for_hopper_alone_runs_there_alone(world: Make, names: dict[str, str]) -> None:
-    """`product` is sm_90a; a newer device falls back to the PTX of sm_80."""
+    """`matmul` is sm_90a; a newer device falls back to the PTX of sm_80."""
     here = world("sm_90", "sm_100")
-    for device, name in ((0, "sm_90/product"), (1, "sm_80/product")):
+    for device, name in ((0, "sm_90/matmul"), (1, "sm_80/matmul")):
         a, b, c = (here.driver.array(numpy.ones((16, 16), "f2"), device) for _ in range(3))
-        here.package.product(a, b, c, 16, 16, 16, 16, 16, 16)
+        here.package.matmul(a, b, c, 16, 16, 16, 16, 16, 16)
         assert launched(here, names).startswith(name)
         assert c.copy_to_host().tolist() == [[16] * 16] * 16
 
@@ -108,7 +108,7 @@ def test_the_tensor_s_device_is_taken_and_the_caller_s_stays_current(world: Make
 
 
 def test_launches_go_to_the_stream_that_is_named(world: Make) -> None:
-    """The driver works late: what is not waited for is not there."""
+    """The driver works late: results that are not waited for are missing."""
     here = world("sm_90", streams="late")
     cuda = Cuda(here.driver.path)
     (x, y, out), side = vectors(here), cuda.stream(1)
@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
         "'IS_CAUSAL'",
     ),
     "map": (
-        lambda p, x, h: p.product(*(x.pointer,) * 3, 8, 8, 8, -16, 16, 16),
+        lambda p, x, h: p.matmul(*(x.pointer,) * 3, 8, 8, 8, -16, 16, 16),
         "a has a stride of -16 elements",
     ),
     "stream": (lambda p, x, h: p.vector_add(x, x, x, 64, stream="main"), "stream must be"),

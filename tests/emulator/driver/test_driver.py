@@ -142,7 +142,7 @@ def test_launches_that_a_device_cannot_do(driver: FakeDriver) -> None:
         launch((1, 1, 1), 32, 0)
 
 
-def test_images_that_are_not_loaded_say_why(driver: FakeDriver) -> None:
+def test_refused_images_have_a_reason(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path, 1)
     elf = b"\x7fELF\x02\x01" + bytes(26) + (64).to_bytes(8, "little") + bytes(100)
 
@@ -298,8 +298,8 @@ def test_injected_failures_come_once_and_in_any_form(driver: FakeDriver) -> None
 
 
 def test_a_kernel_that_is_for_clusters(driver: FakeDriver) -> None:
-    """Its code says so, and a launch without attributes is of such clusters; others are refused, and so are
-    halves of them."""
+    """Its code has the shape, and a launch without attributes uses it; other shapes are refused, and so are
+    incomplete clusters."""
     cuda, x = Cuda(driver.path), driver.array(numpy.zeros(4, numpy.int32))
     text = ADD_ONE.replace("sm_80", "sm_90").replace(".version 7.0", ".version 8.0")
     function = cuda.kernel(text.replace("n)\n{", "n)\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n{"))
@@ -370,6 +370,6 @@ def test_a_race_is_a_fault_where_that_is_asked_for(libraries: Path, checks: str)
 
 
 @pytest.mark.parametrize("setting", ["streams", "schedule", "timing", "checks"])
-def test_settings_that_there_are_not_are_reported_at_once(setting: str) -> None:
+def test_unknown_settings_are_reported_at_once(setting: str) -> None:
     with pytest.raises(KbuildError, match="sometimes"):
         FakeDriver(**{setting: "sometimes"})  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
-"""Every call of the driver that the launcher makes is made to fail once: what is said, what is left, how it
-goes on."""
+"""Every call of the driver that the launcher makes is made to fail once: the message, the state left behind,
+and the next launch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ OUT_OF_MEMORY = DriverResult.CUDA_ERROR_OUT_OF_MEMORY
 
 
 def add(here: World, stream: int | None = None) -> list[float]:
-    """A launch that takes part in all that the launcher does but for tensor maps."""
+    """A launch with everything that the launcher does except tensor maps."""
     x, out = here.driver.array(numpy.ones(64, "f4"), 1), here.driver.empty(64, "f4", 1)
     here.package.vector_add(x, x, out, 64, stream=stream)
     return out.copy_to_host().tolist()
 
 
-def product(here: World) -> list[float]:
-    """A launch with tensor maps and more shared memory than needs no leave."""
+def matmul(here: World) -> list[float]:
+    """A launch with tensor maps and more shared memory than the default limit."""
     a, c = here.driver.array(numpy.ones((16, 16), "f2")), here.driver.empty((16, 16), "f2")
-    here.package.product(a, a, c, 16, 16, 16, 16, 16, 16)
+    here.package.matmul(a, a, c, 16, 16, 16, 16, 16, 16)
     return c.copy_to_host().ravel().tolist()
 
 
@@ -50,7 +50,7 @@ def called(world: Make, *launches: Callable[[World], Any]) -> set[str]:
     return {call.name for call in here.driver.calls}
 
 
-TOLD = (
+REPORTED = (
     "cuInit",
     "cuDeviceGetCount",
     "cuDeviceGet",
@@ -66,16 +66,16 @@ TOLD = (
 )
 """Functions whose failure is a DriverError."""
 ENDURED = ("cuDriverGetVersion", "cuCtxGetCurrent", "cuPointerGetAttribute")
-"""Functions whose failure leaves something unknown that the launch can do without."""
+"""Functions whose failure leaves something unknown that the launch does not need."""
 
 
 def test_these_are_all_the_functions_that_launches_call(world: Make) -> None:
     undone = {"cuCtxPopCurrent_v2"}  # it fails where no context is current alone, and one is
-    assert called(world, add, product) == {*TOLD, *ENDURED, *undone}
+    assert called(world, add, matmul) == {*REPORTED, *ENDURED, *undone}
 
 
-@pytest.mark.parametrize("launch", [add, product], ids=lambda function: function.__name__)
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("launch", [add, matmul], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("name", REPORTED)
 def test_a_failure_is_reported_and_leaves_nothing(
     world: Make, name: str, launch: Callable[[World], list[float]]
 ) -> None:
@@ -164,13 +164,13 @@ def test_a_graph_is_captured_after_preloading(world: Make) -> None:
         x.copy_from_host(numpy.full(64, value, "f4"))
         cuda("cuGraphLaunch", executable, stream)
         assert out.copy_to_host().tolist() == [2 * value] * 64, (
-            "the arguments are kept, what they point to is read anew"
+            "the arguments are kept, the data that they point to are read again"
         )
 
 
 def test_another_stream_than_the_captured_one_cannot_load_either(world: Make) -> None:
-    """An older driver refuses to load while any stream is captured; what is said leads to preload all the
-    same."""
+    """An older driver refuses to load while any stream is captured; the message
+    names preload all the same."""
     here = world("sm_90", version="12.4")
     cuda = Cuda(here.driver.path)
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")

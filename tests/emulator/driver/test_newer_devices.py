@@ -25,7 +25,7 @@ MANIFEST = (
     package_table("newer", "sm_90+ptx")
     + """\
 [[kernel]]
-name = "product"
+name = "matmul"
 source = "kernels/dots.py"
 function = "dot_descriptors"
 grid = ["cdiv(M, 2 * TILE_M) * 2", "cdiv(N, TILE_N)"]
@@ -90,7 +90,7 @@ def test_each_device_computes_the_same(driver: FakeDriver) -> None:
     for device in range(len(DEVICES)):
         a, b = (driver.array(values, device) for values in (left, right))
         c = driver.empty((80, 80), "f2", device)
-        package.product(a, b, c, 80, 80, 80, 80, 80, 80)
+        package.matmul(a, b, c, 80, 80, 80, 80, 80, 80)
         assert c.copy_to_host().tolist() == (left @ right.T).tolist()
         x = driver.array(numpy.arange(64, dtype="f4"), device)
         package.copy(x, x)
@@ -100,12 +100,12 @@ def test_each_device_computes_the_same(driver: FakeDriver) -> None:
 def test_code_for_hopper_alone_is_taken_where_it_runs(
     driver: FakeDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The PTX is a row of its own: it knows no clusters."""
+    """The PTX is a row of its own: it has no clusters."""
     package = importlib.import_module("newer")
     meta = "TILE_M=64 TILE_N=64 TILE_K=64 num_warps=4 num_stages=3"
     rows = {"sm_90a": f"sm_90a {meta} cluster_size=2", "sm_90+ptx": f"sm_90+ptx {meta}"}
     for arch, taken in zip(DEVICES, ("sm_90a", "sm_90+ptx", "sm_90+ptx")):
-        package.explain("product", 16, 16, 16, 80, 80, 80, 80, 80, 80, arch=arch)
+        package.explain("matmul", 16, 16, 16, 80, 80, 80, 80, 80, 80, arch=arch)
         lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
         assert [line for line in lines if line.endswith(": taken")] == [
             f"{rows[taken]} a,b,c,lda,ldb,ldc:16: taken"

@@ -1,4 +1,4 @@
-"""A package on a machine whose driver is older than its code: what it needs and what there is are both named."""
+"""A package on a machine whose driver is older than its code: the required and the present version are both named."""
 
 from __future__ import annotations
 

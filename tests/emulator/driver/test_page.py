@@ -1,4 +1,4 @@
-"""The page on the stand-in: its example is a project whose tests pass."""
+"""The page on the fake driver: its example is a project whose tests pass."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_all_examples_of_the_page_are_run_here() -> None:
 
 
 def test_the_first_way_of_the_page(built: Path) -> None:
-    assert "4 passed" in (told := passed(outside(built), built, "test_scale.py")), told
+    assert "4 passed" in (summary := passed(outside(built), built, "test_scale.py")), summary
 
 
 @pytest.mark.parametrize("variable", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])
@@ -114,8 +114,8 @@ def test_the_second_way_of_the_page(
     assert path.name == "libcuda.so.1" and path.is_relative_to(tmp_path / "cache/stand-in")
     named = str(path if variable == "KBUILD_LIBCUDA" else path.parent)
     assert "1 passed" in (
-        told := passed(outside(built) | {variable: named}, built, "test_scale_as_it_is.py")
-    ), told
+        summary := passed(outside(built) | {variable: named}, built, "test_scale_as_it_is.py")
+    ), summary
 
 
 NARROW = """
@@ -140,7 +140,9 @@ def test_arrays_of_types_that_numpy_lacks(built: Path) -> None:
     assert done.stdout == "bfloat16 True\nfloat8_e5m2 True\nfloat8_e4m3fn True\n", done.stderr
 
 
-def test_the_stand_in_is_there_before_the_first_launch_and_after_it(tmp_path: Path, libraries: Path) -> None:
+def test_the_fake_driver_is_active_before_the_first_launch_and_after_it(
+    tmp_path: Path, libraries: Path
+) -> None:
     path = FakeDriver(["sm_80"], folder=libraries).path
     (tmp_path / "a.py").write_text(
         "from kbuild.emulator.driver import active; print(active().path, active() is active())"

@@ -1,4 +1,4 @@
-"""The stand-in and processes: found by its path or its name, forks, and drivers that are missing, old or
+"""The fake driver and processes: found by its path or its name, forks, and drivers that are missing, old or
 broken."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(built: Built, code: str = USE, **environment: str) -> subprocess.Complet
 
 @pytest.mark.parametrize("way", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])
 def test_a_process_needs_nothing_but_the_library(built: Built, libraries: Path, way: str) -> None:
-    """The library makes the stand-in that is described beside it, by what it finds in the process."""
+    """The library makes the fake driver that is described beside it, by means of the process's Python."""
     path = FakeDriver(["sm_90", "sm_80"], builds=[built.builds], folder=libraries).path
     done = run(built, **{way: str(path if way == "KBUILD_LIBCUDA" else path.parent)})
     assert (done.stdout, done.stderr) == ("128.0 {0: 18, 1: 1}\n", "")
@@ -84,7 +84,7 @@ def test_a_program_without_python_is_reported(libraries: Path, tmp_path: Path) -
 
 
 def test_the_process_ends_as_it_should(built: Built, libraries: Path) -> None:
-    """Whatever still calls the driver when Python ends does not call Python any more."""
+    """Calls of the driver after Python has ended do not call Python."""
     code = "import ctypes, atexit\n" + (
         "atexit.register(lambda: print(library.cuCtxSynchronize()))\n"
         "import chain, os\n"
@@ -107,7 +107,7 @@ def _in_child(call: Callable[[], Any], connection: Any) -> None:
 
 
 def fork(call: Callable[[], Any]) -> Any:
-    """What a call comes to in a forked process."""
+    """The outcome of a call in a forked process."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
     child = context.Process(target=_in_child, args=(call, there))
@@ -167,18 +167,18 @@ def test_a_driver_that_lacks_functions(world: Make, settings: dict[str, Any], te
     assert text in refusal(world("sm_90", **settings))
 
 
-def test_a_driver_too_old_for_the_tma_runs_all_else(world: Make) -> None:
+def test_a_driver_too_old_for_tma_runs_all_else(world: Make) -> None:
     here = world("sm_90", version="11.8")
     half = here.driver.array(numpy.ones((16, 16), "f2"))
     with pytest.raises(here.package.LaunchError, match="too old for tensor maps; it has to be of CUDA 12"):
-        here.package.product(half, half, half, 16, 16, 16, 16, 16, 16)
+        here.package.matmul(half, half, half, 16, 16, 16, 16, 16, 16)
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
     here.package.vector_add(x, x, out, 64)
     assert out.copy_to_host().tolist() == [2.0] * 64
 
 
 def test_a_driver_older_than_the_ptx(world: Make) -> None:
-    """A newer device gets PTX, which this driver does not know."""
+    """A newer device gets PTX, which this driver does not support."""
     here = world("sm_100", version="10.2")
     x = here.driver.array(numpy.ones(64, "f4"))
     with pytest.raises(here.package.DriverError) as caught:

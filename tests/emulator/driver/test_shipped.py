@@ -1,5 +1,5 @@
-"""Every variant that this project ships is taken by some call: launcher and driver are real, the kernels do
-nothing."""
+"""Every variant that this project ships is taken by some call: launcher and driver are real, the kernels are
+empty."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def compiled(condition: str) -> types.CodeType:
 
 
 def fits(value: int, type_: str) -> bool:
-    """Whether an integer is what a type of a signature promises, and no more."""
+    """Whether an integer has exactly the hints of a type of a signature."""
     hint = type_.partition(":")[2]
     return value == 1 if hint == "1" else value % int(hint) == 0 if hint else value % 2 == 1 and value != 1
 
 
 def edge(guard: Guard, name: str, num_sms: int) -> int:
-    """Where a guard begins to hold, or ends; of a product, the argument's value where about all of its
-    factors are the same."""
+    """The value at which a guard begins or ceases to hold; of an arithmetic product, the argument's value where
+    its factors are about equal."""
     bound = guard.bound(num_sms)
     if len(guard.arguments) == 1:
         return bound
@@ -109,8 +109,7 @@ def edge(guard: Guard, name: str, num_sms: int) -> int:
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
-    """Run-time arguments that this variant is made for, and that promise no more: around every bound of its
-    kernel's guards."""
+    """Run-time arguments with exactly the hints of this variant: around every bound of its kernel's guards."""
     return map(dict, every_values_for(variant))
 
 

@@ -23,7 +23,7 @@ def late(libraries: Path) -> Iterator[Cuda]:
 
 
 def copied(cuda: Cuda, source: ctypes.c_uint64, stream: ctypes.c_void_p) -> ctypes.Array[ctypes.c_int]:
-    """Four integers that will have been copied from the device when the stream's work is done."""
+    """Four integers that are copied from the device by the stream."""
     target = (ctypes.c_int * 4)(-1, -1, -1, -1)
     cuda("cuMemcpyDtoHAsync_v2", target, source, ctypes.c_size_t(16), stream)
     return target
@@ -44,7 +44,7 @@ def test_work_waits_until_a_thread_waits_for_it(late: Cuda) -> None:
     late("cuStreamQuery", stream)
 
 
-def test_a_missing_wait_shows_and_an_event_mends_it(late: Cuda) -> None:
+def test_a_missing_wait_shows_and_an_event_fixes_it(late: Cuda) -> None:
     x, y, function = late.allocate(16), late.allocate(16), late.kernel()
     first, second, event = late.stream(1), late.stream(1), late.event()
     for is_waited_for, expected in ((False, [0] * 4), (True, [1] * 4)):
@@ -77,7 +77,7 @@ BEFORE_AND_AFTER = """\
     ret;
 }
 """
-"""Copies an integer twice: before it waits for the launches before it, and after."""
+"""Copies an integer twice: before it waits for earlier launches, and after."""
 
 
 @pytest.mark.parametrize(("is_early", "expected"), [(False, [1, 1]), (True, [0, 1])])
@@ -122,7 +122,7 @@ def test_an_error_of_late_work_is_reported_by_the_call_that_waits(late: Cuda) ->
     late("cuCtxSynchronize")
 
 
-def test_events_tell_time_in_instructions(late: Cuda) -> None:
+def test_events_measure_time_in_instructions(late: Cuda) -> None:
     x, first, last = late.allocate(16), late.event(), late.event()
     late("cuEventRecord", first, None)
     late.launch(late.kernel(), x, N)

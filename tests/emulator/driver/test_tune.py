@@ -1,4 +1,4 @@
-"""`kbuild tune` with the real compiler, its own driver calls, and the stand-in's time: one step per
+"""`kbuild tune` with the real compiler, its own driver calls, and the fake driver's time: one step per
 instruction of a warp."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from kbuild.aot.tune import interleaved
 from kbuild.cli import main
 from kbuild.emulator.driver import FakeDriver
 gpu._CACHE_BYTES, interleaved.MAX_ROUNDS, interleaved.MIN_ROUNDS = 4096, 3, 1
-assert main(["tune", "--dry-run", "-q"]) == 0  # The stand-in has to find the PTX of all cubins.
+assert main(["tune", "--dry-run", "-q"]) == 0  # The fake driver has to find the PTX of all cubins.
 # Late streams, as a GPU's: what is done before all of a batch is asked for cannot be timed.
 with FakeDriver(["sm_90"], builds=["build/tune"], streams="late") as driver:
     os.environ["KBUILD_LIBCUDA"] = str(driver.path)
@@ -82,7 +82,7 @@ with FakeDriver(["sm_90"], builds=["build/tune"], streams="late") as driver:
 
 
 def tune(folder: Path, name: str, grid: str, rest: str) -> tuple[str, tuple[tuned.TunedEntry, ...]]:
-    """What `kbuild tune` says of a project of one kernel, and its table."""
+    """The output of `kbuild tune` for a project of one kernel, and its table."""
     shutil.copy(ROOT / "kernels" / f"{name}.py", folder)
     text = MANIFEST.replace("{name}", name).replace("{grid}", grid).replace("{rest}", rest)
     (folder / "kernels.toml").write_text(text)
@@ -98,11 +98,11 @@ def test_an_elementwise_kernel(tmp_path: Path) -> None:
     said, entries = tune(tmp_path, "vector_add", '["cdiv(n, BLOCK)"]', ADD)
     assert "8 of 8 variants compile, for 2 kinds of calls" in said and "wrong" not in said
     assert [dict(entry.when)["dtype"] for entry in entries] == ["fp32", "bf16"]
-    # Fewer warps that each do more take fewer instructions.
+    # Fewer warps with more work each execute fewer instructions.
     assert all(dict(entry.config)["BLOCK"] == 512 and entry.us < entry.default_us for entry in entries)
 
 
-def test_a_product_of_warpgroups(tmp_path: Path) -> None:
+def test_wgmmas(tmp_path: Path) -> None:
     said, entries = tune(tmp_path, "matmul", '["cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"]', MATMUL)
     assert "2 of 2 variants compile" in said and "wrong" not in said and "BLOCK_N=64" in said
     # One program of 64 columns takes fewer instructions than two of 32.

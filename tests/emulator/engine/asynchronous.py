@@ -97,7 +97,7 @@ def bulk(body: str = BULK, size: int = 1024, **options) -> Report:
     )
 
 
-def product_kernel(
+def wgmma_kernel(
     columns: int, steps: int, registers: bool, wait: str = "wgmma.wait_group.sync.aligned 0;"
 ) -> str:
     """D = A B^T for halves A [64, 16 * steps] (in shared memory, or its fragments in registers) and B
@@ -145,7 +145,7 @@ def tile(matrix: np.ndarray) -> np.ndarray:
     return data
 
 
-def run_product(text: str, columns: int, steps: int, **options: Any) -> tuple[Report, np.ndarray]:
+def run_wgmma(text: str, columns: int, steps: int, **options: Any) -> tuple[Report, np.ndarray]:
     random = np.random.default_rng(7)
     a, b = (random.integers(-4, 5, (rows, 64)).astype(np.float16) for rows in (64, columns))
     lane = np.arange(128)
@@ -163,7 +163,7 @@ def run_product(text: str, columns: int, steps: int, **options: Any) -> tuple[Re
         "out": np.zeros((128, columns // 2), np.float32),
     }
     report = launch(text, arrays, module=BUFFER, threads=128, shared=(64 + columns) * 128, **options)
-    product = a[:, : 16 * steps].astype(float) @ b[:, : 16 * steps].T.astype(float)
+    exact = a[:, : 16 * steps].astype(float) @ b[:, : 16 * steps].T.astype(float)
     i = np.arange(columns // 2)
     rows = 16 * warp[:, None] + g[:, None] + 8 * (i >> 1 & 1)
-    return report, product[rows, 8 * (i >> 2) + 2 * t[:, None] + (i & 1)]
+    return report, exact[rows, 8 * (i >> 2) + 2 * t[:, None] + (i & 1)]

@@ -1,4 +1,4 @@
-"""Asynchronous copies in kernels: right for every timing and schedule, and what is missing shows."""
+"""Asynchronous copies in kernels: correct for every timing and schedule, and missing waits show."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ wait:
 
 
 def test_multicast_and_arrivals_in_another_cta() -> None:
-    """The first of two CTAs loads a tile into both; the second tells the first when it is done."""
+    """The first of two CTAs loads a tile into both; the second signals the first when it is done."""
     body = (
         """
     mov.b32 %r1, buffer;

@@ -1,4 +1,4 @@
-"""Which barriers order nothing: cases where that is so, and near ones where it is not."""
+"""Barriers that order nothing, and similar ones that do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_lanes_of_that_number_are_several_threads() -> None:
     assert needless(body.replace("bar.sync 0", "bar.warp.sync -1"), "drop bar.warp.sync")
 
 
-def test_a_branch_tells_as_well_as_a_guard() -> None:
+def test_a_branch_counts_as_a_guard_does() -> None:
     body = """
     setp.ne.u32 %p1, %r_tid, 0;
     setp.gt.u32 %p2, %r_n, 3;
@@ -69,9 +69,9 @@ END:
     assert not needless(body.replace("    @%p1 bra END;\n", ""))
 
 
-def test_what_was_learnt_from_an_mbarrier_is_handed_on() -> None:
-    """One thread waits for a copy, and a barrier tells the others; nothing but instructions for mbarriers
-    touches them."""
+def test_what_was_learnt_from_an_mbarrier_is_passed_on() -> None:
+    """One thread waits for a copy, and a barrier releases the others; only instructions for mbarriers
+    touch them."""
     copy = MBARRIER + f"    @!%p1 bra NEXT;\n{WAIT}NEXT:\n    bar.sync 0;\n"
     assert not needless(copy + "    ld.shared.b32 %r9, [0];\n", number=1)
     assert needless(copy + "    add.u32 %r9, %r9, 1;\n", number=1)
@@ -83,7 +83,7 @@ def test_what_was_learnt_from_an_mbarrier_is_handed_on() -> None:
     ), "it releases"
 
 
-def test_an_operation_under_way_is_handed_on_by_its_wait() -> None:
+def test_an_operation_under_way_is_passed_on_by_its_wait() -> None:
     copy = "    cp.async.ca.shared.global [0], [%d0], 4;\n    cp.async.commit_group;\n"
     assert not needless(copy + "    cp.async.wait_group 0;\n    bar.sync 0;\n    ld.shared.b32 %r9, [0];\n")
     assert needless(copy + "    bar.sync 0;\n    cp.async.wait_group 0;\n    ld.global.b32 %r9, [%d0];\n")

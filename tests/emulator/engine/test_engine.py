@@ -181,7 +181,7 @@ $join:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_ctas_that_take_a_lock_go_on_one_after_the_other(schedule: str) -> None:
+def test_ctas_that_take_a_lock_run_one_after_the_other(schedule: str) -> None:
     body = """
     setp.ne.b32 %p1, %r_tid, 0;
     @%p1 bra $done;
@@ -280,7 +280,7 @@ def test_an_endless_loop_ends_with_a_report() -> None:
 
 
 def test_large_launches_that_cannot_go_on_end_with_a_report() -> None:
-    """Four warpgroups of which one stays away from a barrier, and the same in each of 32 CTAs."""
+    """Four warpgroups of which one never reaches a barrier, and the same in each of 32 CTAs."""
     body = "    setp.lt.u32 %p1, %r_tid, 384;\n    @%p1 bar.sync 1, 512;\n"
     for grid in (1, 32):
         found = findings(body, threads=512, grid=(grid, 1, 1))
@@ -333,7 +333,7 @@ def test_misuse_is_found(body: str, kind: str, what: str) -> None:
     assert found.startswith(kind) and what in found
 
 
-def test_a_finding_tells_the_kernel_line() -> None:
+def test_a_finding_has_the_kernel_line() -> None:
     body = "    .loc 1 42 7\n    ld.global.b32 %r0, [%d_out+4096];\n"
     report = launch(body, {"out": np.zeros(1, np.uint32)}, module="")
     text = str(report.findings[0])
@@ -424,7 +424,7 @@ done:
 
 
 @pytest.mark.parametrize("schedule, most", [("lockstep", 1), ("round-robin", 2)])
-def test_programs_compete_for_a_lock_where_they_take_turns(schedule: str, most: int) -> None:
+def test_programs_compete_for_a_lock_where_they_alternate(schedule: str, most: int) -> None:
     """Round-robin lets each program run a block, then the next one: some find the lock taken and try again."""
     report = launch(
         LOCKED, {"lock": np.zeros(1, np.uint32), "out": np.zeros(6, np.uint32)}, grid=(6,), schedule=schedule

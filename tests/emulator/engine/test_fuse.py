@@ -1,4 +1,4 @@
-"""Instructions done as one give what they give one by one."""
+"""Fused instructions give the same results as separate ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ REGISTERS = 12
 
 
 def fused(text: str) -> Program:
-    """A program whose blocks have been looked at before, so that like instructions are done as one from the
-    start."""
+    """A program whose blocks have run before, so that like instructions are fused from the start."""
     program = load(text, "test")
     for number in range(2 * len(program.blocks)):
         program.steps_of(number // 2, whole=True)
@@ -61,7 +60,7 @@ def test_instructions_stay_behind_what_they_depend_on(between: str) -> None:
     assert "not 3" not in steps(like + between + "\nnot.b32 %r5, %r2;\n")
 
 
-def test_what_can_go_wrong_keeps_its_order() -> None:
+def test_instructions_that_can_fault_keep_their_order() -> None:
     shuffles = [f"shfl.sync.idx.b32 %r{number}, %r1, {number}, 31, -1;" for number in (3, 4, 5)]
     assert steps("\n".join(shuffles)) == ["shfl 3"]
     shuffles.insert(2, "ld.global.b32 %r9, [%d_out];")

@@ -1,4 +1,4 @@
-"""Red zones, alignment, freed memory, generic addresses and what observers hear."""
+"""Red zones, alignment, freed memory, generic addresses and the events of observers."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_fresh_shared_memory_and_registers_are_poison() -> None:
     np.testing.assert_array_equal(launch(body, OUT, shared=16).check().outputs[0], np.full(32, 0xFFFFFFFF))
 
 
-def test_the_heap_tells_freed_memory_from_other() -> None:
+def test_the_heap_distinguishes_freed_memory() -> None:
     heap = Heap()
     first, second = heap.allocate(10, "first"), heap.allocate(20, "second", skew=16)
     assert first % 256 == 0 and second % 256 == 16 and second - first >= RED_ZONE
@@ -174,7 +174,7 @@ def test_the_heap_tells_freed_memory_from_other() -> None:
 
 
 class Recorder:
-    """Keeps what it hears."""
+    """Keeps the accesses that it is notified of."""
 
     def __init__(self) -> None:
         self.heard: list[tuple] = []
@@ -184,7 +184,7 @@ class Recorder:
         self.heard.append((kind, space.name, offsets.tolist(), size, lanes.tolist(), stored, site[0].first))
 
 
-def test_observers_hear_of_every_access() -> None:
+def test_observers_are_notified_of_every_access() -> None:
     recorder = Recorder()
     body = """
     setp.eq.u32 %p1, %r_tid, 3;

@@ -1,14 +1,14 @@
-"""What observers hear of asynchronous operations."""
+"""The events of asynchronous operations that observers are notified of."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.emulator.engine.asynchronous import bulk, copied, product_kernel, run_product
+from tests.emulator.engine.asynchronous import bulk, copied, run_wgmma, wgmma_kernel
 
 
 class Listener:
-    """Writes down what it hears."""
+    """Records the events."""
 
     def __init__(self) -> None:
         self.heard: list[tuple] = []
@@ -34,7 +34,7 @@ class Listener:
 
 
 @pytest.mark.parametrize("timing", ["early", "late"])
-def test_observers_hear_of_issues_waits_and_phases(timing: str) -> None:
+def test_observers_are_notified_of_issues_waits_and_phases(timing: str) -> None:
     listener = Listener()
     bulk(timing=timing, schedule="round-robin", observers=[listener]).check()
     loads = [("issued", "load", 1024, 1024), ("arrived", 4096, 0, "load")]
@@ -51,7 +51,7 @@ def test_observers_hear_of_issues_waits_and_phases(timing: str) -> None:
     )
 
     listener = Listener()
-    run_product(product_kernel(8, 2, False), 8, 2, timing=timing, schedule="reverse", observers=[listener])
+    run_wgmma(wgmma_kernel(8, 2, False), 8, 2, timing=timing, schedule="reverse", observers=[listener])
     assert listener.heard.count(("issued", "wgmma", 16 * 32 + 8 * 32, 0)) == 8
     assert listener.heard.count(("awaited", "wgmma", 32, False)) == 8
 

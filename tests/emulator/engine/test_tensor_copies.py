@@ -99,7 +99,7 @@ ROUNDED_ON_AN_H200 = """
     3f801001>3f802000 3f803000>3f804000 3f805000>3f804000 bf801000>bf800000 bf803000>bf804000 7f7fefff>7f7fe000 7f7ff000>7f800000
     7f7fffff>7f800000 7f800000>7f800000 ff800000>ff800000 7f800001>7fffe000 7f802000>7fffe000 7fc00000>7fffe000 7fc01000>7fffe000
     7fffffff>7fffe000 ff801000>7fffe000"""
-"""What the copy engine makes of f32 with a map for tf32: ties go to even, subnormal numbers stay."""
+"""f32 loaded by TMA with a map for tf32: ties go to even, subnormal numbers stay."""
 
 
 def test_a_map_for_tf32_rounds_what_it_loads() -> None:

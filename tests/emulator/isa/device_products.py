@@ -1,6 +1,6 @@
-"""Products of real numbers that a GPU was asked for: how far its tensor cores are from sums rounded once.
+"""MMAs of real numbers measured on a GPU: how far its tensor cores are from sums rounded once.
 
-The operands are made by rule; the accumulators that an H200 computed stand in device_vectors.npz.
+The operands are made by rule; the accumulators that an H200 computed are in device_vectors.npz.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 
 from kbuild.emulator import fp
 from tests.emulator.isa.device_vectors import hashed
-from tests.emulator.isa.golden_async import warpgroup_product
+from tests.emulator.isa.golden_async import warpgroup_mma
 from tests.emulator.isa.golden_program import Program
-from tests.emulator.isa.products import BITS, product
+from tests.emulator.isa.products import BITS, mma
 
 SYNCHRONOUS = [
     "mma.sync.aligned." + name
@@ -44,17 +44,17 @@ WARPGROUPS = [
 
 
 @dataclass(frozen=True)
-class AskedProduct:
-    """One product instruction on numbers of all sizes from 2^-4 to 2."""
+class AskedMma:
+    """One MMA instruction on numbers of all sizes from 2^-4 to 2."""
 
     name: str
     seed: int = 0
 
     @property
     def program(self) -> Program:
-        """The golden program of the instruction with other numbers in its operands; its expected outputs no
-        longer hold."""
-        made = product(self.name) if self.name.startswith("mma") else warpgroup_product(self.name)
+        """The golden program of the instruction with other numbers in its operands; its expected outputs do
+        not apply."""
+        made = mma(self.name) if self.name.startswith("mma") else warpgroup_mma(self.name)
         words = self.name.split(".")
         kinds = [word for word in words if word in BITS]
         given = {"m0": kinds[1], "m1": kinds[2], "m2": kinds[3] if len(kinds) > 3 else "", "tiles": kinds[-1]}

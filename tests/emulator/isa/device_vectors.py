@@ -1,8 +1,8 @@
-"""What a GPU was asked, to settle what lane-wise instructions do: operands for every row of the table of
-opcodes.
+"""The instructions and operands measured on a GPU, to settle what lane-wise instructions do: for every row
+of the table of opcodes.
 
-Operands are made by rule, from the edges of each type and from hashed bits, so that only the answers need be
-kept.  They were computed by an H200 from the PTX of `module` (tests/gpu/make_device_vectors.py) and stand in
+Operands are made by rule, from the edges of each type and from hashed bits, so that only the answers are
+stored.  They were computed by an H200 from the PTX of `module` (tests/gpu/make_device_vectors.py) and are in
 device_vectors.npz.
 """
 
@@ -23,7 +23,7 @@ THREADS = 64
 COUNT = 192
 """Operand tuples for each instruction."""
 FORMS_OF_A_ROW = 8
-"""Of rows that stand for more forms, so many are asked."""
+"""The most forms of a row that are measured."""
 
 _INTEGERS = [
     0,
@@ -264,12 +264,12 @@ def module(asked: Sequence[Asked]) -> str:
 
 
 def _spread(names: list[str], count: int) -> list[str]:
-    """So many of the names, from all over the list."""
+    """At most `count` of the names, from all over the list."""
     return names if len(names) <= count else [names[index * len(names) // count] for index in range(count)]
 
 
 def candidates(row: InstructionSpec) -> Iterator[Asked]:
-    """The forms of a lane-wise row that are asked; some of them may be no PTX."""
+    """The forms of a lane-wise row that are asked; some of them may not be valid PTX."""
     for name in row.forms():
         opcode, *modifiers = name.split(".")
         yield Asked(Form(row, opcode, tuple(modifiers)))

@@ -1,4 +1,4 @@
-"""Golden programs for asynchronous instructions: copies, mbarriers, tensor maps, products of warpgroups."""
+"""Golden programs for asynchronous instructions: copies, mbarriers, tensor maps, wgmmas."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ TENSORS = [
 ]
 
 
-def warpgroup_product(name: str) -> Program:
+def warpgroup_mma(name: str) -> Program:
     """One `wgmma.mma_async` with N = 8 whose operands are unswizzled cores of 8 rows of 16 bytes."""
     _, _, _, _, shape, kind_d, *rest = name.split(".")
     kind_a, kind_b = rest[-2:]
@@ -292,18 +292,16 @@ fill:
     body += "    wgmma.commit_group.sync.aligned;\n    wgmma.wait_group.sync.aligned 0;\n"
     for i in range(registers):
         body += at("out", 4 * registers) + f"    st.global.b32 [%d0+{4 * i}], %r{10 + i};\n"
-    product, lane = a @ b.T, np.arange(128)
+    mma, lane = a @ b.T, np.arange(128)
     row, column = 16 * (lane // 32) + lane % 32 // 4, 2 * (lane % 4)
     dtype = {"f16": np.float16, "f32": np.float32, "s32": np.int32}[kind_d]
-    out = np.stack([product[row + 8 * half, column + e] for half in range(2) for e in range(2)], 1).astype(
-        dtype
-    )
+    out = np.stack([mma[row + 8 * half, column + e] for half in range(2) for e in range(2)], 1).astype(dtype)
     arrays = {"tiles": data, "out": np.zeros_like(out)}
     return Program(name, body, {"out": out}, arrays, threads=128, shared=2304, module=BUFFER)
 
 
 WARPGROUPS = [
-    warpgroup_product("wgmma.mma_async.sync.aligned." + rest)
+    warpgroup_mma("wgmma.mma_async.sync.aligned." + rest)
     for rest in (
         "m64n8k16.f32.f16.f16",
         "m64n8k16.f16.f16.f16",

@@ -1,4 +1,4 @@
-"""What a golden program is: short PTX with inputs, and the outputs that the PTX ISA says."""
+"""Golden programs: short PTX with inputs, and the outputs that the PTX ISA specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden programs for the tensor cores: fragments put together by the figures of the PTX ISA, products by
+"""Golden programs for the tensor cores: fragments by the figures of the PTX ISA, matrix multiplications by
 numpy.
 
 Of the lane `l`, `g` is `l // 4` and `t` is `l % 4`.  A register of A or B holds `w` consecutive elements
@@ -58,7 +58,7 @@ def fragment(
     return registers.astype(np.uint64 if width == 64 else np.uint32)
 
 
-def product(name: str, largest: int = 4) -> Program:
+def mma(name: str, largest: int = 4) -> Program:
     """The program of one form of `mma.sync`, on small random integers."""
     words = name.split(".")
     m, n, k = map(int, words[3].replace("m", "").replace("n", " ").replace("k", " ").split())
@@ -121,7 +121,7 @@ def _program(name: str, letter: str, fragments: list[np.ndarray], expected: np.n
 
 
 def matrices(count: int, transposed: bool, store: bool) -> Program:
-    """`ldmatrix` or `stmatrix` of a table of halves whose value tells their place."""
+    """`ldmatrix` or `stmatrix` of a table of halves whose value is their place."""
     rows = np.arange(count * 64, dtype=np.uint16).reshape(count, 8, 8)
     seen = rows.swapaxes(1, 2) if transposed else rows
     lanes = np.arange(32)
@@ -151,9 +151,9 @@ def matrices(count: int, transposed: bool, store: bool) -> Program:
     return Program(f"{'st' if store else 'ld'}{form}", body, {"o": wanted}, arrays, shared=512)
 
 
-PRODUCTS = [
+MMAS = [
     *(
-        product("mma.sync.aligned." + name)
+        mma("mma.sync.aligned." + name)
         for name in (
             "m16n8k16.row.col.f32.f16.f16.f32",
             "m16n8k8.row.col.f32.f16.f16.f32",

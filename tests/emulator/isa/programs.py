@@ -1,5 +1,5 @@
 """Golden programs: for rows that do more than compute, short PTX with inputs and the outputs that the PTX ISA
-says."""
+specifies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from tests.emulator.isa.golden_async import ASYNCHRONOUS
 from tests.emulator.isa.golden_program import Program, at
-from tests.emulator.isa.products import PRODUCTS
+from tests.emulator.isa.products import MMAS
 from tests.emulator.isa.wmma_products import SPARSE, WMMA
 
 LANE = np.arange(32, dtype=np.uint32)
@@ -477,4 +477,4 @@ $L_on:
     ),
 ]
 
-PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *PRODUCTS, *WMMA, *SPARSE, *ASYNCHRONOUS]
+PROGRAMS = [*MOVES, *CARRIES, *MEMORY, *COLLECTIVES, *CONTROL, *MMAS, *WMMA, *SPARSE, *ASYNCHRONOUS]

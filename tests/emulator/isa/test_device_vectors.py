@@ -1,4 +1,4 @@
-"""The emulator computes what an H200 computed: every lane-wise row, and products of matrices."""
+"""The emulator computes what an H200 computed: every lane-wise row, and MMAs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbuild.emulator.fp.convert import decode
 from kbuild.emulator.isa.instruction_spec import TYPES, Accuracy
 from kbuild.emulator.isa.table import form_of
 from kbuild.emulator.ptx.parser import parse
-from tests.emulator.isa.device_products import AskedProduct
+from tests.emulator.isa.device_products import AskedMma
 from tests.emulator.isa.device_vectors import COUNT, LANE_ROWS, THREADS, Asked, asked, module, operand
 from tests.emulator.isa.products import BITS
 
@@ -22,7 +22,7 @@ UNDEFINED = {
     "bfi.": lambda sources: (sources[2] > 255) | (sources[3] > 255),
     "cvt.rna": lambda sources: np.isnan(sources[0].view(np.float32)),
 }
-"""Operands for which the PTX ISA says nothing, by the beginning of names."""
+"""Operands for which the PTX ISA specifies no result, by the beginning of names."""
 
 
 @lru_cache
@@ -35,7 +35,7 @@ def stored() -> dict[str, np.ndarray]:
 
 
 INSTRUCTIONS = [name for name in stored() if "/" not in name]
-PRODUCTS = [name for name in stored() if "/" in name]
+MMAS = [name for name in stored() if "/" in name]
 
 
 def values(bits: np.ndarray, kind: str) -> np.ndarray:
@@ -49,7 +49,7 @@ def values(bits: np.ndarray, kind: str) -> np.ndarray:
 
 
 def differs(kind: str, here: np.ndarray, there: np.ndarray, accuracy: Accuracy | None) -> np.ndarray:
-    """Where results differ: in any bit, or for floats in value and sign (payloads of NaN are no matter), or
+    """Where results differ: in any bit, or for floats in value and sign (payloads of NaN do not matter), or
     by the bound."""
     if kind.removesuffix("x2") not in ("f16", "bf16", "f32", "f64", "tf32", "e4m3", "e5m2"):
         return here != there
@@ -82,7 +82,7 @@ def error(kind: str, mine: np.ndarray, theirs: np.ndarray, unit: str) -> np.ndar
 
 
 def outside(question: Asked) -> np.ndarray:
-    """The operands for which nothing is promised."""
+    """The operands for which no result is specified."""
     sources = question.arrays[: len(question.sources)]
     skipped = np.zeros(COUNT, bool)
     for start, undefined in UNDEFINED.items():
@@ -112,7 +112,7 @@ def test_instruction_gives_what_the_gpu_gives(name: str) -> None:
         assert not lines, f"{name}: {len(wrong)} of {COUNT} differ\n" + "\n".join(lines)
 
 
-def test_every_lane_wise_row_was_asked() -> None:
+def test_every_lane_wise_row_was_measured() -> None:
     rows = {asked(name).form.row.pattern for name in INSTRUCTIONS}
     wrong = [row.pattern for row in LANE_ROWS if (row.pattern in rows) == bool(row.unasked)]
     assert not wrong, "ask a GPU by tests/gpu/make_device_vectors.py, or say in the row why none was asked"
@@ -125,14 +125,14 @@ def test_operands_hold_the_edges() -> None:
 
 
 BOUNDS = {("wgmma", "e4m3"): 2.0**-12, ("wgmma", "e5m2"): 2.0**-12, ("mma", "f64"): 2.0**-51}
-"""How far tensor cores may be from the exact sum, as a part of the largest result; 2^-22 where nothing else
-is said.  Sums are cut off, not rounded, and wgmma keeps but 13 bits or so in between for 8-bit floats."""
+"""How far tensor cores may be from the exact sum, as a part of the largest result; 2^-22 by
+default.  Sums are truncated, not rounded, and wgmma keeps only about 13 bits in between for 8-bit floats."""
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_product_is_close_to_what_the_gpu_gives(name: str) -> None:
+@pytest.mark.parametrize("name", MMAS)
+def test_mma_is_close_to_what_the_gpu_gives(name: str) -> None:
     instruction, seed = name.split("/")
-    program = AskedProduct(instruction, int(seed)).program
+    program = AskedMma(instruction, int(seed)).program
     found = program.run().check().outputs[-1]
     assert found is not None
     words = instruction.split(".")

@@ -44,7 +44,7 @@ def round_fraction(value: Fraction, precision: int, lowest: int, rounding: str) 
 
 
 def awkward_numbers(dtype: str, count: int, seed: int) -> np.ndarray:
-    """Random bits, small integers, and numbers a hair from others."""
+    """Random bits, small integers, and numbers very close to others."""
     random = np.random.default_rng(seed)
     bits = np.dtype(dtype).itemsize * 8
     anything = random.integers(0, 256, (count, bits // 8)).astype(np.uint8).view(dtype).ravel()

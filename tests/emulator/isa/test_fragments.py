@@ -37,7 +37,7 @@ def test_metadata_must_name_two_elements(numbers: int, kind: str, ordered: bool,
             kept_numbers(words, kind, depth, 0, ordered)
 
 
-def test_metadata_of_a_kernel_are_looked_at() -> None:
+def test_metadata_of_a_kernel_are_checked() -> None:
     arrays = {name: np.zeros_like(array) for name, array in SPARSE[0].arrays.items()}
     (found,) = launch(SPARSE[0].body, arrays).findings
     assert found.kind == "sparse-metadata" and "0b0000 for a group of elements of 16 bits" in found.message

@@ -1,4 +1,4 @@
-"""Every row of the table of opcodes gives the values that the PTX ISA says, through parser, decoder and
+"""Every row of the table of opcodes gives the values that the PTX ISA specifies, through parser, decoder and
 engine."""
 
 from __future__ import annotations

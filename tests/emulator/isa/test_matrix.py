@@ -1,4 +1,4 @@
-"""Tensor-core arithmetic and matrix moves, against the index formulas of the PTX manual and numpy's products."""
+"""Tensor-core arithmetic and matrix moves, against the index formulas of the PTX manual and numpy."""
 
 from __future__ import annotations
 
@@ -229,6 +229,6 @@ def test_a_tile_loaded_by_ldmatrix_feeds_mma() -> None:
     got = tensor.mma_sync(
         "m16n8k16", ("f32", "f16", "f16", "f32"), left, right, np.zeros((4, 1, 32), np.uint32)
     ).view(np.float32)
-    product = a.astype(float) @ b.astype(float)
+    dot = a.astype(float) @ b.astype(float)
     for i in range(4):
-        assert (got[i, 0] == product[G + 8 * (i >> 1), 2 * T + (i & 1)]).all()
+        assert (got[i, 0] == dot[G + 8 * (i >> 1), 2 * T + (i & 1)]).all()

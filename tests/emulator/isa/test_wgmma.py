@@ -1,4 +1,4 @@
-"""Descriptors, swizzles and products of warpgroups."""
+"""Descriptors, swizzles and fragments of `wgmma`."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_fragments_of_a_warpgroup(kind_d: str, kind: str, columns: int) -> None:
 
 
 def test_an_accumulator_of_packed_halves_is_the_next_operand() -> None:
-    """D of one product, packed to 16 bits, is A of the next without moving anything."""
+    """D of one wgmma, packed to 16 bits, is A of the next without moving anything."""
     matrix = np.random.default_rng(4).integers(-9, 9, (64, 64)).astype(np.float32)
     d = (
         tensor.accumulator_registers(matrix.view(np.uint32), "f32")

@@ -1,5 +1,5 @@
-"""Golden programs for `wmma` and `mma.sp`: matrices in memory and products by numpy, fragments and metadata
-by the PTX ISA."""
+"""Golden programs for `wmma` and `mma.sp`: matrices multiplied by numpy, fragments and metadata by the PTX
+ISA."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def sparse(name: str, selector: int = 0, ordered: bool = True) -> Program:
 
 
 def metadata(nibbles: np.ndarray, bits: int, selector: int) -> np.ndarray:
-    """The word of each lane: where an H200 looks for the metadata of a row's group.  All others have what
-    must not be used."""
+    """The word of each lane: where an H200 looks for the metadata of a row's group.  All others have bits
+    that must not be used."""
     words = np.zeros(32, np.uint32)
     lanes = nibbles.shape[1] // 4
     for (row, number), value in np.ndenumerate(nibbles):

@@ -1,5 +1,4 @@
-"""Mutants: what each kind of mistake makes of an instruction, what finds it out, and which ones are no
-mistakes."""
+"""Mutants: the changes of each kind, the checks that find them, and the changes that are equivalent."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def subject(body: str, expected: np.ndarray, shared: int = 256, **options: objec
 
 
 def results(tried: Subject) -> dict[str, MutantResult]:
-    """Those of the kinds of mutants that there is one of, by kind; others by kind and number."""
+    """The results of mutants, by kind; where a kind has several, by kind and number."""
     found: dict[str, MutantResult] = {}
     for result in campaign(tried):
         number = sum(key.split(" #")[0] == result.mutant.kind for key in found)
@@ -75,14 +74,14 @@ def test_a_kernel_that_is_wrong_itself_is_refused() -> None:
         clean(subject(EXCHANGE, VALUES))
 
 
-def test_a_barrier_with_nothing_to_order_is_no_loss() -> None:
+def test_a_barrier_with_nothing_to_order_is_equivalent() -> None:
     found = results(subject(EXCHANGE + "    bar.sync 0;\n", VALUES[::-1]))
     assert found["drop bar.sync"].state == "caught"
     assert found["drop bar.sync #1"].state == "equivalent"
     assert "needs an order" in found["drop bar.sync #1"].reason
 
 
-def test_a_wait_for_no_copy_is_no_loss() -> None:
+def test_a_wait_for_no_copy_is_equivalent() -> None:
     copies = EXCHANGE.replace(
         "    ld.global.b32 %r1, [%d0];\n",
         "    shl.b32 %r2, %r_tid, 2;\n    cp.async.ca.shared.global [%r2], [%d0], 4;\n",
@@ -97,9 +96,9 @@ def test_a_wait_for_no_copy_is_no_loss() -> None:
     assert found["drop cp.async.commit_group #1"].state == "equivalent"
 
 
-def test_an_arrival_that_nobody_waits_for_is_no_loss() -> None:
-    """The first makes the exchange safe; the second is waited for by nobody, until a wait for a later phase
-    stands behind."""
+def test_an_arrival_without_a_wait_is_equivalent() -> None:
+    """The first makes the exchange safe; no thread waits for the second, unless a wait for a later phase
+    follows."""
     meeting = """
     mbarrier.arrive.shared.b64 _, [256];
 AGAIN{0}:
@@ -175,7 +174,7 @@ def test_any_of_the_threads_that_hold_a_value_may_store_it() -> None:
     )
 
 
-def test_what_nobody_shares_needs_no_order() -> None:
+def test_what_is_not_shared_needs_no_order() -> None:
     alone = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace(
         "sub.u32 %r4, 252, %r2", "mov.b32 %r4, %r2"
     )
@@ -207,9 +206,9 @@ BOUNDED = (
 )
 
 
-def test_the_edge_of_a_comparison_is_looked_for() -> None:
-    """With 100 for a bound the two comparisons are the same; the numbers compared show which launch tells
-    them apart."""
+def test_the_edge_of_a_comparison_is_tried() -> None:
+    """With 100 for a bound the two comparisons are the same; the numbers compared show which launch
+    distinguishes them."""
 
     def case(bound: int) -> TrialCase:
         x, tid = np.full(64, bound, np.uint32), np.arange(64, dtype=np.uint32)
@@ -226,7 +225,7 @@ def test_the_edge_of_a_comparison_is_looked_for() -> None:
     assert "bound 5" in results(more)["setp lt ↔ le, gt ↔ ge"].reason
 
 
-def test_at_most_so_many_of_each_kind_are_tried() -> None:
+def test_the_number_of_each_kind_is_limited() -> None:
     found = mutants(subject(EXCHANGE, VALUES[::-1]).program, OPERATORS)
     fewer = spread(found, 1)
     assert len({mutant.kind for mutant in found}) == len(fewer) < len(found)

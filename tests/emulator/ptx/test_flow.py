@@ -29,7 +29,7 @@ LANE = np.arange(64)
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin"])
-def test_each_thread_goes_its_way(schedule: str) -> None:
+def test_each_thread_takes_its_branch(schedule: str) -> None:
     index = LANE % 3
     body = "    setp.lt.u32 %p1, %r_tid, 40;\n" + SWITCH
     expected = np.where(LANE < 40, np.array([10, 50, 35])[index], 5) + 1
@@ -46,7 +46,8 @@ def test_an_index_without_a_label_is_found() -> None:
     )
     (found,) = launch(body, arrays).findings
     assert (
-        found.kind == "branch-misuse" and "the index 3 of a branch is not one of its 3 labels" in found.message
+        found.kind == "branch-misuse"
+        and "the index 3 of a branch is not one of its 3 labels" in found.message
     )
     assert found.instruction is not None and found.instruction.name == "brx.idx"
 

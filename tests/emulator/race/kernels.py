@@ -13,7 +13,7 @@ EXCHANGE = """
     ld.shared.b32 %r4, [%r3];
     bar.sync 0;
 """
-# The same and then everybody writes again.
+# The same and then all threads write again.
 OVERWRITE = (
     EXCHANGE.replace("+x ", "")
     .replace("    bar.sync 0;\n", "", 2)
@@ -23,7 +23,7 @@ OVERWRITE = (
     st.shared.b32 [%r2], %r4;
 """
 )
-# One thread loads 256 bytes twice into one place, and everybody reads them.
+# One thread loads 256 bytes twice into one place, and all threads read them.
 LOAD = """
     mov.b32 %r1, buffer;
     setp.eq.u32 %p1, %r_tid, 0;
@@ -67,8 +67,8 @@ MULTIPLY = """
     wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, {%a0, %a1, %a2, %a3}, %d2, %p2, 1, 1, 0;
     wgmma.commit_group.sync.aligned;
 """
-# The product of a warpgroup, whose operand in shared memory is written before and after.
-PRODUCT = (
+# A wgmma whose operand in shared memory is written before and after.
+WGMMA = (
     SETUP
     + """
     st.shared.b32 [%r2], 0;
@@ -85,8 +85,8 @@ PRODUCT = (
     +wait st.shared.b32 [%r2], 6;
 """
 )
-# A loop in which one copy feeds a product and a sum.  The product is under way while the next tile is copied:
-# with two buffers, which would do for the sum, the copy goes to the tile that the product reads.  (A known
+# A loop in which one copy feeds a wgmma and a sum.  The wgmma is under way while the next tile is copied:
+# with two buffers, which are enough for the sum, the copy goes to the tile that the wgmma reads.  (A known
 # fault of another compiler.)
 PIPELINE = (
     SETUP

@@ -7,7 +7,7 @@ Lines of kernels that begin with `+word` or `-word` are what breaks the rule of 
 from __future__ import annotations
 
 from tests.emulator.emulated import at
-from tests.emulator.race.kernels import EXCHANGE, HANDED_OVER, LOAD, OVERWRITE, PIPELINE, PRODUCT, REMOTE
+from tests.emulator.race.kernels import EXCHANGE, HANDED_OVER, LOAD, OVERWRITE, PIPELINE, REMOTE, WGMMA
 
 RULES: dict[str, tuple[str, ...]] = {
     "read_after_write": ("race", EXCHANGE),
@@ -210,13 +210,13 @@ RULES: dict[str, tuple[str, ...]] = {
     "mbarrier_made_without_barrier": ("race", LOAD, "made"),
     "mbarrier_made_without_fence": ("mbarrier-fence", LOAD, "init"),
     "mbarrier_made_again": ("mbarrier-reuse", LOAD, "again"),
-    "product_of_unfenced_data": ("proxy-fence", PRODUCT, "proxy"),
-    "accumulator_touched_after_fence": ("wgmma-fence", PRODUCT, "touch"),
-    "accumulator_read_early": ("wgmma-registers", PRODUCT, "read"),
-    "register_of_a_written_early": ("wgmma-registers", PRODUCT, "write"),
-    "operand_written_early": ("race", PRODUCT, "over"),
-    "wait_of_one_warp": ("race", PRODUCT, "bar"),
-    "product_without_wait": ("unfinished", PRODUCT, "wait"),
+    "wgmma_of_unfenced_data": ("proxy-fence", WGMMA, "proxy"),
+    "accumulator_touched_after_fence": ("wgmma-fence", WGMMA, "touch"),
+    "accumulator_read_early": ("wgmma-registers", WGMMA, "read"),
+    "register_of_a_written_early": ("wgmma-registers", WGMMA, "write"),
+    "operand_written_early": ("race", WGMMA, "over"),
+    "wait_of_one_warp": ("race", WGMMA, "bar"),
+    "wgmma_without_wait": ("unfinished", WGMMA, "wait"),
     "copy_over_operands": ("race", PIPELINE),
     "copy_without_any_wait": (
         "unfinished",

@@ -1,5 +1,4 @@
-"""What a kernel must not do without: take one wait, group or barrier away from a pipelined loop, and its
-output is wrong.
+"""A pipelined loop without one of its waits, groups or barriers: its output is wrong.
 
 `early` timing hides the waits that are missing, so the same text gives the right answer there: the fault lies
 in the timing.
@@ -67,7 +66,7 @@ def outcome(name: str, arch: str, text: str, timing: str) -> str:
 
 
 LOOP = ("dot_loop_256_stages3", "sm_80")
-PRODUCTS = ("matmul_fp16", "sm_90")
+MATMUL = ("matmul_fp16", "sm_90")
 STORES = ("fold_add_float16", "sm_90")
 MISSING = [
     (*LOOP, "cp.async.wait_group", 0),
@@ -75,8 +74,8 @@ MISSING = [
     (*LOOP, "cp.async.commit_group", 0),
     (*LOOP, "cp.async.commit_group", 2),
     (*LOOP, "bar.sync", 0),
-    (*PRODUCTS, "wgmma.wait_group", 1),
-    (*PRODUCTS, "wgmma.commit_group", 0),
+    (*MATMUL, "wgmma.wait_group", 1),
+    (*MATMUL, "wgmma.commit_group", 0),
     (*STORES, "cp.async.bulk.wait_group", 0),
 ]
 

@@ -7,7 +7,7 @@ import pytest
 from kbuild.emulator.engine.findings import EmulationError
 from kbuild.emulator.race import RaceDetector
 from tests.emulator.emulated import at
-from tests.emulator.race.kernels import EXCHANGE, HANDED_OVER, PIPELINE, PRODUCT, REMOTE
+from tests.emulator.race.kernels import EXCHANGE, HANDED_OVER, PIPELINE, REMOTE, WGMMA
 from tests.emulator.race.races import findings, kinds_of
 from tests.emulator.race.rules import GRIDS, RULES
 
@@ -19,7 +19,7 @@ def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) 
     together = body in (REMOTE, HANDED_OVER)
     options: dict = {"cluster": (2, 1, 1)} if together else {}
     options |= {"schedule": schedule, "grid": 2 if together else GRIDS.get(name, 1)}
-    options |= {"threads": 128 if body in (PRODUCT, PIPELINE) else 64}
+    options |= {"threads": 128 if body in (WGMMA, PIPELINE) else 64}
     kinds = kinds_of(body, word, **options)
     assert kind in kinds or (kind, kinds) == ("race", {"mbarrier-misuse"})
 

@@ -1,4 +1,4 @@
-"""Tensor maps that a kernel writes: which fences the copy engine wants before it uses them."""
+"""Tensor maps that a kernel writes: which fences TMA requires before it uses them."""
 
 from __future__ import annotations
 

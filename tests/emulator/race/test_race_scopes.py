@@ -88,7 +88,7 @@ CROWD = """
     @%p2 ret;
     st.global.b32 [%d_y], %r3;
 """
-# Two lanes read a word; one of them tells another warp, which writes it.
+# Two lanes read a word; one of them signals another warp, which writes it.
 LANES = """
     mov.b32 %r1, buffer;
     setp.eq.u32 %p1, %r_tid, 0;
@@ -110,7 +110,7 @@ LANES = """
     setp.eq.u32 %p6, %r_tid, 32;
     @%p6 st.shared.b32 [%r1+64], 6;
 """
-# All lanes read a word at once; one of them tells another warp, which writes it.
+# All lanes read a word at once; one of them signals another warp, which writes it.
 BROADCAST = LANES.replace("@%p3 ld.shared.b32 %r2, [%r1+64];", "ld.shared.b32 %r2, [%r1+64];")
 # One side of a branch reads what the other writes.
 SIDES = """
@@ -278,7 +278,7 @@ def test_a_broken_rule_is_found_and_its_twin_is_clean(name: str, schedule: str) 
     ("body", "word"),
     [(FLAG, "store"), (FLAG, "load"), (FENCED, "first"), (FENCED, "second"), (FENCED, "look")],
 )
-def test_scopes_of_a_cluster_do_within_it(body: str, word: str, schedule: str) -> None:
+def test_scopes_of_a_cluster_suffice_within_it(body: str, word: str, schedule: str) -> None:
     assert not findings(body, word, threads=32, grid=2, cluster=(2, 1, 1), schedule=schedule)
 
 
@@ -289,7 +289,7 @@ def test_shared_memory_of_a_peer_that_has_ended(checks: str) -> None:
     assert "uses shared memory of CTA 0 of the cluster, which has ended" in str(found[-1])
 
 
-def test_counts_for_a_cta_are_no_race_within_it() -> None:
+def test_counts_for_a_cta_do_not_race_within_it() -> None:
     body = "mov.b32 %r1, buffer;\n setp.eq.u32 %p1, %r_tid, 0;\n @%p1 st.shared.b32 [%r1], 0;\n bar.sync 0;\n"
     assert not findings(body + "red.relaxed.cta.shared.add.u32 [%r1], 1;", threads=64, schedule="reverse")
 
@@ -386,7 +386,7 @@ def test_what_an_earlier_launch_works_on_before_the_wait_for_it(word: str) -> No
         assert {finding.kind for finding in report} - {"race"} == found
 
 
-def test_launches_before_are_no_matter_to_kernels_that_never_wait() -> None:
+def test_kernels_that_never_wait_ignore_earlier_launches() -> None:
     body = at("y", 4) + "st.global.b32 [%d0], 5;"
     assert not findings(body, checks="", observers=[RaceDetector(earlier=[1])])
     assert not findings("griddepcontrol.wait;" + body, threads=32)

@@ -10,7 +10,7 @@ from tests.emulator.driver.probes.table import PROBES
 
 
 def encode(cuda: Cuda, **changed: Any) -> None:
-    """A map of 72 x 64 elements of fp16 in boxes of 8 x 64, but for what is changed."""
+    """A map of 72 x 64 elements of fp16 in boxes of 8 x 64, with these changes."""
     room = ctypes.create_string_buffer(192)
     target = -(-ctypes.addressof(room) // 64) * 64 + changed.pop("skew", 0)
     fields: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""What the driver answers: calls that it refuses, and some that it takes, to be asked of the stand-in and of
-a GPU's driver.
+"""Results of the driver: calls that it refuses, and some that it takes, for the fake driver and for a GPU's
+driver.
 
     python tests/emulator/driver/probes/probes.py libcuda.so.1 add_80.cubin add_90.cubin     on a GPU of capability 9.0
 
@@ -29,7 +29,7 @@ OTHERS = (captures, maps)
 
 
 def ask(path: str, name: str, images: Images) -> Any:
-    """What a probe gives: 0, the result of the call that fails, or what it looked up."""
+    """The result of a probe: 0, the result of the call that fails, or the value it looked up."""
     cuda = Cuda(Path(path))
     try:
         answer = PROBES[name](cuda, images)
@@ -210,7 +210,7 @@ def filling_words_at_an_odd_address(cuda: Cuda, images: Images) -> None:
     cuda("cuMemsetD32_v2", ctypes.c_uint64((cuda.allocate(64).value or 0) + 2), 1, ctypes.c_size_t(1))
 
 
-# Contexts, and what is no handle
+# Contexts, and invalid handles
 
 
 @probe
@@ -259,7 +259,7 @@ def allocating_after_the_reset(cuda: Cuda, images: Images) -> None:
 
 @fatal
 def a_new_context_after_the_reset(cuda: Cuda, images: Images) -> list[bool]:
-    """Whether it has the same handle, and whether memory can be had then."""
+    """Whether it has the same handle, and whether memory can be allocated then."""
     old = cuda.get("cuCtxGetCurrent").value
     cuda("cuDevicePrimaryCtxReset_v2", 0)
     context = cuda.get("cuDevicePrimaryCtxRetain", 0)

@@ -1,4 +1,4 @@
-"""The table of probes, and what they share: each is a function that asks the driver something."""
+"""The table of probes, and what they share: each is a function that calls the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in answers as the driver of an H200 does: `probes.json` is what that one said to the same calls."""
+"""The fake driver's results are those of an H200's driver: `probes.json` has these for the same calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHERWISE = {
         for kind in ("global", "global of a non-blocking stream", "thread", "relaxed")
     },
 }
-"""Where the stand-in answers otherwise, and why."""
+"""The probes for which the fake driver's result differs, and why."""
 
 
 def opened(libraries: Path) -> FakeDriver:
@@ -32,7 +32,7 @@ def opened(libraries: Path) -> FakeDriver:
     return driver
 
 
-def test_every_probe_has_been_asked_of_hardware() -> None:
+def test_every_probe_has_been_run_on_hardware() -> None:
     assert set(HARDWARE) == set(PROBES)
 
 

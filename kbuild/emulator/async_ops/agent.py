@@ -46,7 +46,7 @@ class Asynchronous:
 
 
 def agent_of(cta: Any) -> Asynchronous:
-    """The agent of a CTA, made when first asked for."""
+    """The agent of a CTA, made on first use."""
     for agent in cta.agents:
         if isinstance(agent, Asynchronous):
             return agent

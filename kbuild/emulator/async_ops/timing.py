@@ -15,7 +15,7 @@ class Timing:
 
     name = "early"
     adversarial = False
-    """Whether what is under way must be kept apart from what has taken effect."""
+    """Whether operations under way must be kept apart from those that have taken effect."""
 
     def lands_at_issue(self) -> bool:
         """Whether an operation just issued takes effect right away."""

@@ -36,8 +36,8 @@ def box_at(
     tensor_map: TensorMap, coordinates: Sequence[int], shared: int, unit: int = 1, wide: bool = False
 ) -> Box:
     """The box that begins at some coordinates (innermost first, possibly outside) with its bytes at a
-    shared-memory address. What is inside ends with a whole `unit` of bytes along the innermost dimension.
-    Where 16 bytes always lie together, inside or outside, a `wide` box has entries of so many.
+    shared-memory address. The part inside ends with a whole `unit` of bytes along the innermost dimension.
+    Where 16 bytes always lie together, inside or outside, a `wide` box has entries of 16 bytes.
 
     Raises Fault for another number of coordinates than dimensions, for an address that is not a multiple of
     128, and for a box that does not begin at a multiple of 16 bytes in its rows, at which an H200 stops with
@@ -77,7 +77,7 @@ def box_at(
 
 
 def fill_bits(tensor_map: TensorMap) -> int:
-    """What elements outside the array are loaded as."""
+    """The bits that elements outside the array are loaded as."""
     return fp.FORMATS[tensor_map.element].nan if tensor_map.fill_nan else 0
 
 

@@ -34,7 +34,7 @@ class Transfer(Operation):
     group: int = 0
     """For a store: the group of the thread that it belongs to."""
     data: np.ndarray | None = None
-    """What was read and not written yet."""
+    """The bytes that were read and not written yet."""
     written: bool = False
     read_awaited: bool = False
 

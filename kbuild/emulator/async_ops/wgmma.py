@@ -24,7 +24,7 @@ from kbuild.emulator.isa.matrix.wgmma import DEPTH_BYTES
 
 @dataclass(frozen=True)
 class Shape:
-    """What one instruction computes."""
+    """The shape, types and modifiers of one instruction."""
 
     columns: int
     """N."""
@@ -107,7 +107,7 @@ class WgmmaQueues:
         """Offsets of operands in shared memory, and the numbers of their elements there, once they have been
         checked."""
         self.issued: list[list[tuple[Any, ...]]] = [[] for _ in range(warp_count)]
-        """What each warp has issued since its warpgroup last agreed."""
+        """The instructions that each warp has issued since its warpgroup last agreed."""
 
     def issue(
         self,

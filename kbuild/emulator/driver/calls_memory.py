@@ -19,7 +19,7 @@ _ON_DEVICE = 2
 @call(unsafe_in_capture=True)
 def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
     if size <= 0:
-        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "no bytes are asked for")
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the size is zero")
     context = driver.context
     allocated = context.device.heap.allocate(size, "memory")
     context.memory.add(allocated)

@@ -52,11 +52,11 @@ def cuStreamSynchronize(driver: Driver, stream: Pointer) -> None:
 
 @call()
 def cuStreamQuery(driver: Driver, stream: Pointer) -> None:
-    asked = driver.stream(stream)
-    asked.require_uncaptured()
+    target = driver.stream(stream)
+    target.require_uncaptured()
     driver.refuse_in_capture("cuStreamQuery")
-    if not asked.is_idle:
-        asked.advance()
+    if not target.is_idle:
+        target.advance()
         raise Refused(DriverResult.CUDA_ERROR_NOT_READY)
 
 
@@ -67,9 +67,9 @@ def cuStreamWaitEvent(driver: Driver, stream: Pointer, event: Pointer, flags: Un
 
 @call(since=5050)
 def cuStreamGetFlags(driver: Driver, stream: Pointer, flags: Pointer) -> None:
-    asked = driver.stream(stream)
+    target = driver.stream(stream)
     host.put(
-        flags, "I", _NON_BLOCKING if asked.default is None and asked is not driver.context.default else 0
+        flags, "I", _NON_BLOCKING if target.default is None and target is not driver.context.default else 0
     )
 
 
@@ -102,13 +102,13 @@ def cuStreamEndCapture(driver: Driver, stream: Pointer, graph: Pointer) -> None:
 
 @call(since=10000)
 def cuStreamIsCapturing(driver: Driver, stream: Pointer, status: Pointer) -> None:
-    asked = driver.stream(stream)
-    if any(follower.capture is not None for follower in asked.followers):
+    target = driver.stream(stream)
+    if any(follower.capture is not None for follower in target.followers):
         raise Refused(
             DriverResult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
             "the default stream waits for a stream that is being captured",
         )
-    capture = asked.capture
+    capture = target.capture
     host.put(status, "i", _IDLE if capture is None else _CAPTURING if capture.is_valid else _INVALIDATED)
 
 
@@ -175,11 +175,11 @@ def cuEventRecord(driver: Driver, event: Pointer, stream: Pointer) -> None:
 
 @call()
 def cuEventQuery(driver: Driver, event: Pointer) -> None:
-    asked = driver.find(Event, event)
-    asked.require_uncaptured()
+    target = driver.find(Event, event)
+    target.require_uncaptured()
     driver.refuse_in_capture("cuEventQuery")
-    if not asked.is_reached and asked.mark is not None:
-        asked.mark[0].step()
+    if not target.is_reached and target.mark is not None:
+        target.mark[0].step()
         raise Refused(DriverResult.CUDA_ERROR_NOT_READY)
 
 

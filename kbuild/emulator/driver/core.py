@@ -136,7 +136,7 @@ class Driver:
             raise Refused(DriverResult.CUDA_ERROR_NOT_INITIALIZED, "the process was forked after cuInit")
         waiting = self._injected.get(function.family)
         if waiting:
-            raise Refused(waiting.popleft(), f"{function.name} fails because a test wants it to")
+            raise Refused(waiting.popleft(), f"{function.name} fails because a test requests it")
         if self._process is None and not function.before_init:
             raise Refused(DriverResult.CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called")
         if function.unsafe_in_capture:
@@ -182,10 +182,10 @@ class Driver:
         """Whether cuInit was called."""
         return self._process is not None
 
-    # Memory, as Python asks for it
+    # Memory, for Python
 
     def allocate(self, ordinal: int, size: int, name: str, element: int) -> int:
-        """The address of fresh bytes on a device, an array of elements of so many bytes where that is not 0.
+        """The address of fresh bytes on a device, an array of elements of `element` bytes where that is not 0.
 
         Raises Refused where not enough are free.
         """

@@ -47,7 +47,7 @@ def _answer(name: bytes, words: Any) -> int:
 
 
 _handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64))(_answer)
-"""What libraries call, as long as the process lives."""
+"""The callbacks of libraries, for the life of the process."""
 
 
 class FakeDriver:
@@ -195,7 +195,7 @@ class FakeDriver:
             for address, name in device.heap.allocations.items()
         ]
 
-    # What is to happen
+    # What is to come
 
     def fail_next(self, name: str, result: int, times: int = 1) -> None:
         """Let the next calls of a function fail with a result, such as 209, in any of its forms (`Ex`,

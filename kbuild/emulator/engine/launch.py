@@ -144,7 +144,7 @@ class Launch:
         self.global_memory = heap
         self.shared_base = shared_base
         self.shared_runs: list[tuple[int, int, str]] = []
-        """First byte, size and name of what shared memory holds: static variables, and what is dynamic."""
+        """First byte, size and name of each part of shared memory: static variables, and the dynamic part."""
         self.shared_bytes = (0, 0)
         """Of static variables, and dynamic."""
         self._check_shape()
@@ -268,7 +268,7 @@ class Launch:
             return [stop.finding]
 
     def _clusters(self) -> Iterator[Cluster]:
-        """The clusters of the grid, set up one after the other as they are asked for."""
+        """The clusters of the grid, set up one after the other on demand."""
         gx, gy, gz = self.grid
         cx, cy, cz = self.cluster_shape
         for z in range(0, gz, cz):
@@ -435,7 +435,7 @@ def _shared_red_zone(size: int, count: int) -> int:
 
 
 def _initial(variable: Variable, symbols: Mapping[str, int]) -> np.ndarray:
-    """A variable's first bytes: what is not given is zero."""
+    """A variable's first bytes: those not given are zero."""
     dtype = np.dtype(f"u{TYPES[variable.type].itemsize}")
     values = np.zeros(max(size_of(variable) // dtype.itemsize, 1), dtype)
     for index, value in enumerate(variable.initial):

@@ -162,7 +162,7 @@ class Heap(Space):
         return self.base + offset
 
     def is_array(self, address: int, name: str, element: int) -> None:
-        """Reports call what lies at an address by a name, and count it in elements of so many bytes."""
+        """Name the allocation at an address in reports, which count it in elements of `element` bytes."""
         self.arrays[address - self.base] = name, element
 
     def free(self, address: int) -> None:

@@ -27,11 +27,11 @@ Mask = Any
 
 
 _Ready = tuple[Callable[..., Any], tuple[Any, ...], Step]
-"""A step with its lanes, and its function with what is to happen before."""
+"""A step with its lanes, and its function with the checks before it."""
 
 
 class Waiting(Protocol):
-    """What a batch waits for."""
+    """The condition that a batch waits for."""
 
     def ready(self) -> bool: ...
 

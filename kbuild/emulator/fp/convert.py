@@ -97,7 +97,7 @@ def convert(
 
 
 def _exact(values: np.ndarray, source: str) -> tuple[np.ndarray, np.ndarray]:
-    """The values as float64, and what is left of 64-bit integers."""
+    """The values as float64, and the remainder of 64-bit integers."""
     if source in FORMATS or values.dtype.itemsize < 8:
         high = (decode(values, source) if source in FORMATS else values).astype(np.float64)
         return high, np.zeros(high.shape)

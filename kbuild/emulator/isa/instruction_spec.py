@@ -255,7 +255,7 @@ class Bound:
     """A handler made ready for one instruction."""
 
     function: Callable[..., Any]
-    """`function(*views, where=…)`, with the warps first if it wants them; `where` is True or a mask over the
+    """`function(*views, where=…)`, with the warps first if `wants_warps`; `where` is True or a mask over the
     lanes.
 
     A result other than None is a wait: it has `ready()` and `describe()`.

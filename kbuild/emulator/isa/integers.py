@@ -186,8 +186,8 @@ ROWS = [
     InstructionSpec("neg{s16|s32|s64}", "t = t", "negative", lambda _: np.negative),
     InstructionSpec("min{u16|u32|u64|s16|s64}", "t = t t", "smaller", lambda _: np.minimum),
     InstructionSpec("max{u16|u32|u64|s16|s64}", "t = t t", "larger", lambda _: np.maximum),
-    InstructionSpec("min[relu].s32", "t = t t", "smaller; with .relu zero for what is negative", _extreme),
-    InstructionSpec("max[relu].s32", "t = t t", "larger; with .relu zero for what is negative", _extreme),
+    InstructionSpec("min[relu].s32", "t = t t", "smaller; with .relu zero for negative numbers", _extreme),
+    InstructionSpec("max[relu].s32", "t = t t", "larger; with .relu zero for negative numbers", _extreme),
     InstructionSpec(
         "min{u16x2|s16x2}", "t = t t", "smaller of both halves", lambda form: packed_halves(np.minimum, form)
     ),

@@ -121,7 +121,7 @@ class Subject:
     @cached_property
     def further(self) -> Iterable[tuple[TrialCase, frozenset[int], int]]:
         """The launches of `more` that the kernel passes, with what they reach, and their steps; each is made
-        when asked for."""
+        on demand."""
         return _Remembered(found for case in self.more() if (found := self.passed(case)) is not None)
 
     def passed(self, case: TrialCase) -> tuple[TrialCase, frozenset[int], int] | None:

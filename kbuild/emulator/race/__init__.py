@@ -1,4 +1,4 @@
-"""Finds races and misuse of asynchronous operations: what nothing orders, whether or not this run went wrong."""
+"""Finds races and misuse of asynchronous operations: unordered accesses, whether or not this run went wrong."""
 
 from kbuild.emulator.race.detector import RaceDetector
 from kbuild.emulator.race.reports import KINDS, LENIENT

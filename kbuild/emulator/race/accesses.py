@@ -219,7 +219,7 @@ class Rules:
         return scopes >= np.where(within, near, DEVICE)
 
     def note_read(self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
-        """Note a read.  Whether reads of other clusters are known is not asked: they are kept."""
+        """Note a read.  Reads of other clusters are kept, whether known or not."""
         words = self.words(memory, actor, actor.clocks.own(actor.threads))
         alone = actor.batch.count == 1 or len(actor.threads) == 1
         columns = 0 if not memory.shared else int(actor.threads[0]) >> 5 if alone else actor.threads >> 5
@@ -244,7 +244,7 @@ class Rules:
         if written.any():
             index = int(np.argmax(written != 0))
             other = self.sites.numbered(int(sites_of(written[index])))
-            if self.reports.wants("read-only-load", actor.site, other):
+            if self.reports.is_first("read-only-load", actor.site, other):
                 where = memory.describe(int(cells[index]))
                 text = f"{self._who(actor, index)} loads {where} as read-only, which the kernel has written"
                 self._add("read-only-load", text, actor, index, other)
@@ -258,7 +258,7 @@ class Rules:
             missing &= memory.unwritten[cells << memory.shadow.shift]
         if some(missing):
             index = int(np.argmax(missing))
-            if self.reports.wants("uninitialised-read", actor.site):
+            if self.reports.is_first("uninitialised-read", actor.site):
                 where = memory.describe(int(cells[index]))
                 self._add(
                     "uninitialised-read",
@@ -274,7 +274,7 @@ class Rules:
         early = memory.earlier[cells << memory.shadow.shift] & ~actor.clocks.know_launches(actor.threads)
         if early.any():
             index = int(np.argmax(early))
-            if self.reports.wants("before-wait", actor.site):
+            if self.reports.is_first("before-wait", actor.site):
                 where = memory.describe(int(cells[index]))
                 text = f"{self._who(actor, index)} {action} {where} before griddepcontrol.wait; an earlier launch may use it"
                 self._add("before-wait", text, actor, index)
@@ -296,7 +296,7 @@ class Rules:
             late[late] = row[agents[late]] < clocks_of(words[late])
             for number in np.unique(sites_of(words[late])).tolist():
                 site = self.sites.numbered(number)
-                if site.instruction.opcode != "mbarrier" and self.reports.wants("ended-peer", site):
+                if site.instruction.opcode != "mbarrier" and self.reports.is_first("ended-peer", site):
                     agent = int(agents[late & (sites_of(words) == number)][0])
                     peer = self._name_of(Actor(clocks, np.array([agent]), site, batch), agent, site)
                     text = f"{peer} {action} shared memory of CTA {cta.index}; nothing orders that before the end of the CTA"
@@ -319,7 +319,7 @@ class Rules:
         differs = same & (data[order][1:] != data[order][:-1]).any(1)
         if differs.any():
             index = int(order[1:][np.argmax(differs)])
-            if self.reports.wants("race", actor.site, actor.site):
+            if self.reports.is_first("race", actor.site, actor.site):
                 where = memory.describe(int(cells[index]))
                 text = (
                     f"{self._who(actor, index)} and another thread write different values to {where} at once"
@@ -336,7 +336,7 @@ class Rules:
         action: str,
         earlier: str,
     ) -> None:
-        """Report what is not ordered."""
+        """Report accesses that are not ordered."""
         if not some(bad):
             return
         agents = agents_of(words) - (0 if memory.shared else actor.clocks.base)
@@ -363,7 +363,7 @@ class Rules:
         actor: Actor,
         action: str,
     ) -> None:
-        """Report what is ordered, but not before the proxy of the later access."""
+        """Report accesses that are ordered, but not before the proxy of the later one."""
         if not some(bad):
             return
         earlier = "read" if kind == "proxy-fence-reuse" else "wrote"
@@ -391,7 +391,7 @@ class Rules:
         numbers = sites_of(words)
         for number in np.unique(numbers[bad]).tolist():
             other = self.sites.numbered(number)
-            if self.reports.wants(kind, actor.site, other):
+            if self.reports.is_first(kind, actor.site, other):
                 index = int(np.argmax(bad & (numbers == number)))
                 self._tell(
                     kind,

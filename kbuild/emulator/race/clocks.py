@@ -29,8 +29,8 @@ WGMMAS, LAUNCHES = -1, -2
 one."""
 _GROWTH = 64
 KNOWN, FENCED, FENCED_GLOBAL, RELEASED, SEQUENCED, OBSERVED = range(6)
-"""The planes: what is ordered, what of shared and of global memory is ordered before the asynchronous proxy
-too, what is released to the proxy of tensor maps, and the two of fences in sequence."""
+"""The planes: known accesses; those of shared and of global memory that are ordered before the asynchronous
+proxy too; writes released to the proxy of tensor maps; and the two of fences in sequence."""
 
 Threads = Any
 """A slice, or an array of thread numbers."""
@@ -196,7 +196,7 @@ class Clocks:
         return self._columns[barrier]
 
     def see(self, threads: Threads, barrier: tuple[int, int], phases: int) -> None:
-        """These threads have seen so many phases of an mbarrier complete."""
+        """These threads have seen a number of phases of an mbarrier complete."""
         column = self.column(barrier)
         self._raise_to(threads, column, np.maximum(self.rows[:, threads, column], phases))
 
@@ -258,7 +258,7 @@ def _larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _observed(clocks: np.ndarray) -> np.ndarray:
-    """What is sequenced, as something observed and not known."""
+    """The sequenced plane, as observed and not known."""
     found = np.zeros_like(clocks)
     found[OBSERVED] = clocks[SEQUENCED]
     return found

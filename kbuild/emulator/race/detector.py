@@ -1,4 +1,4 @@
-"""The race detector: an observer of a launch that knows what is ordered, and reports what is not."""
+"""The race detector: an observer of a launch that tracks the order of accesses and reports unordered ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kbuild.emulator.race.sites import InstructionSite, Sites, is_sequential, sc
 
 
 class _Cluster:
-    """What is kept of one cluster."""
+    """The state of one cluster."""
 
     def __init__(self, clocks: Clocks, order: Order, pending_ops: PendingOps) -> None:
         self.clocks, self.order, self.pending_ops = clocks, order, pending_ops
@@ -66,7 +66,7 @@ class RaceDetector:
         """The instructions (by id) that need no check before them."""
         self._memories: dict[int, ShadowedSpace] = {}
         self._announced: dict[tuple[int, int], tuple[InstructionSite, Any]] = {}
-        """What last announced bytes to each mbarrier."""
+        """The instruction that last announced bytes to each mbarrier."""
         self._afar: dict[tuple[int, int], tuple[int, InstructionSite, Any]] = {}
         """The last phase of each mbarrier that another CTA has arrived in, and how."""
         self._releases: dict[tuple[int, int], list[Release]] = {}
@@ -84,7 +84,7 @@ class RaceDetector:
         self._memories[id(heap)] = ShadowedSpace(heap, Shadow(len(heap.data), 1), False, unwritten, earlier)
 
     def findings(self) -> list[Finding]:
-        """What was found in the launch."""
+        """The findings of the launch."""
         return self.reports.findings()
 
     # Accesses
@@ -204,7 +204,7 @@ class RaceDetector:
             operation.barriers if isinstance(operation, Transfer) and actor.site.async_proxy else ()
         ):
             ready = cluster.order.made_for((id(owner.shared), offset), int(actor.threads[0]))
-            if not ready and self.reports.wants("mbarrier-fence", actor.site):
+            if not ready and self.reports.is_first("mbarrier-fence", actor.site):
                 text = f"the mbarrier at shared address {offset:#x} was made without a fence after it that orders copies"
                 self.reports.add("mbarrier-fence", text, actor.site, actor.batch, tuple(actor.batch.warps))
 
@@ -240,7 +240,7 @@ class RaceDetector:
 
     def reused(self, barrier: tuple[Space, int], site: Any) -> None:
         found = self.sites.of(site[1])
-        if self.reports.wants("mbarrier-reuse", found):
+        if self.reports.is_first("mbarrier-reuse", found):
             text = f"the mbarrier at shared address {barrier[1]:#x} is initialised again without mbarrier.inval before it"
             self.reports.add("mbarrier-reuse", text, found, site[0], tuple(site[0].warps))
 
@@ -341,7 +341,7 @@ class RaceDetector:
             del self._afar[space, offset]
             own = slice(cta.rank * self._threads(batch), (cta.rank + 1) * self._threads(batch))
             seen = clocks.rows[KNOWN, own, clocks.column((space, offset))].max()
-            if seen <= phase and self.reports.wants("ended-peer", found):
+            if seen <= phase and self.reports.is_first("ended-peer", found):
                 text = f"arrives at the mbarrier at shared address {offset:#x} of CTA {cta.index}, which does not wait for that"
                 self.reports.add("ended-peer", text, found, batch, tuple(batch.warps))
 
@@ -352,11 +352,11 @@ class RaceDetector:
                 if (id(cta.shared), offset) not in self._announced:
                     continue
                 found, batch = self._announced[id(cta.shared), offset]
-                if self.reports.wants("unfinished", found):
+                if self.reports.is_first("unfinished", found):
                     text = f"the CTA ends while the mbarrier at shared address {offset:#x} is {missing} bytes short"
                     self.reports.add("unfinished", text, found, batch, tuple(batch.warps))
 
-    # What is kept
+    # State
 
     @staticmethod
     def _threads(batch: Any) -> int:

@@ -184,7 +184,7 @@ class PendingOps:
         for operation, pending_op in list(self.pending_ops.values()):
             if operation.kind == "copy" and pending_op.actor.batch.cta is cta:
                 del self.pending_ops[id(operation)]
-                if any(noted.open for noted in pending_op.writes) and reports.wants(
+                if any(noted.open for noted in pending_op.writes) and reports.is_first(
                     "unfinished", pending_op.actor.site
                 ):
                     text = "the CTA ends before the copy into its shared memory is waited for"

@@ -41,8 +41,8 @@ class Order:
         self._brought: dict[tuple[int, int], Knowledge] = {}
         """What came to each barrier of a CTA (rank, number)."""
         self._phases: dict[tuple[int, int], dict[int, Knowledge]] = {}
-        """What arrived at each mbarrier (space, offset) in each of its last phases, as far as its own CTA may
-        know it."""
+        """What arrived at each mbarrier (space, offset) in each of its last phases, and its own CTA may
+        know."""
         self._far: dict[tuple[int, int], dict[int, Knowledge]] = {}
         """What others released there at the scope of the cluster: for threads that acquire at that scope."""
         self._makers: dict[tuple[int, int], tuple[int, int]] = {}

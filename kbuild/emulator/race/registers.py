@@ -99,7 +99,7 @@ class WgmmaRegisters:
         for key in [key for key in self._flying if key[0] == id(cta)]:
             for operation in self._flying.pop(key):
                 site = self.sites.of(operation.site[1])
-                if self.reports.wants("unfinished", site):
+                if self.reports.is_first("unfinished", site):
                     self.reports.add(
                         "unfinished",
                         "the CTA ends before the wgmma is waited for",
@@ -119,7 +119,7 @@ class WgmmaRegisters:
             unfenced = self._unfenced.get((id(batch.cta), warp), {})
             for name in own & unfenced.keys():
                 site, other = self.sites.of(instruction), unfenced[name]
-                if self.reports.wants("wgmma-fence", site, other):
+                if self.reports.is_first("wgmma-fence", site, other):
                     text = f"warp {warp} uses {name} in a wgmma after another instruction did, with no wgmma.fence between"
                     self.reports.add("wgmma-fence", text, site, batch, (warp,), other)
 
@@ -151,7 +151,7 @@ class WgmmaRegisters:
             if not wrong:
                 continue
             site, other, name = self.sites.of(each.instruction), self.sites.of(operation.site[1]), min(wrong)
-            if self.reports.wants("wgmma-registers", site, other):
+            if self.reports.is_first("wgmma-registers", site, other):
                 action = "reads" if name in each.reads else "writes"
                 text = f"warp {warp} {action} {name}, which belongs to a wgmma that has not been waited for"
                 self.reports.add("wgmma-registers", text, site, batch, (warp,), other)
@@ -234,7 +234,7 @@ class Unwritten:
             missing = ~self._state(batch, name)[threads]
             missing = missing if where is True else missing & where
             site = self.sites.of(instruction)
-            if missing.any() and self.reports.wants("uninitialised-register", site):
+            if missing.any() and self.reports.is_first("uninitialised-register", site):
                 thread = batch.first_thread + int(np.argmax(missing))
                 text = f"warp {thread >> 5}, lane {thread & 31} reads {name}, which it has not written"
                 self.reports.add("uninitialised-register", text, site, batch, (thread >> 5,))

@@ -41,7 +41,7 @@ class Reports:
         """Kinds to leave out."""
         self._found: dict[tuple[str, int, int], Finding] = {}
 
-    def wants(self, kind: str, site: InstructionSite, other: InstructionSite | None = None) -> bool:
+    def is_first(self, kind: str, site: InstructionSite, other: InstructionSite | None = None) -> bool:
         """Whether a finding is the first of its kind and place; if it is not, it is counted."""
         if kind in self.without:
             return False

@@ -209,7 +209,7 @@ class Crowd:
             self._here[cells] = False
 
     def split(self, count: int) -> None:
-        """Each granule has become so many."""
+        """Each granule has been split into `count`."""
         self._sort()
         self._here = np.repeat(self._here, count)
         cells = (self._cells[:, None] * count + np.arange(count)).ravel()

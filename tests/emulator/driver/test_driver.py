@@ -287,7 +287,7 @@ def test_injected_failures_come_once_and_in_any_form(driver: FakeDriver) -> None
     driver.fail_next("cuModuleLoadDataEx", 209)
     driver.fail_next("cuMemAlloc", DriverResult.CUDA_ERROR_OUT_OF_MEMORY, times=2)
     for name, call in (("cuModuleLoadData", cuda.kernel), *[("cuMemAlloc_v2", lambda: cuda.allocate(4))] * 2):
-        with pytest.raises(Refusal, match=f"{name} fails because a test wants it to"):
+        with pytest.raises(Refusal, match=f"{name} fails because a test requests it"):
             call()
     cuda.allocate(4)
     cuda.kernel()

@@ -89,7 +89,7 @@ def test_a_failure_is_reported_and_leaves_nothing(
     error = caught.value
     assert (error.call, error.code, error.name) == (name.removesuffix("_v2"), 2, "CUDA_ERROR_OUT_OF_MEMORY")
     assert (
-        f"{error.call} failed with CUDA_ERROR_OUT_OF_MEMORY (2): {name} fails because a test wants it to"
+        f"{error.call} failed with CUDA_ERROR_OUT_OF_MEMORY (2): {name} fails because a test requests it"
         in str(error)
     )
     assert "[driver for CUDA 13.0]" in str(error)

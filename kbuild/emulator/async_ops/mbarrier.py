@@ -50,7 +50,7 @@ class Barriers:
         self._live: dict[int, Mbarrier] = {}
 
     def init(self, offset: int, count: int) -> bool:
-        """`mbarrier.init`; gives whether a barrier was there that has been used and not invalidated, but
+        """`mbarrier.init`; returns whether a barrier was there that has been used and not invalidated, but
         stands between phases.
 
         Raises Fault for a count out of range, and where a phase of that barrier has begun.
@@ -96,7 +96,7 @@ class Barriers:
         return barrier
 
     def arrive(self, offset: int, count: int = 1, drop: bool = False, completes: bool = True) -> int:
-        """Take arrivals off the current phase and give its number.  `drop` lowers what later phases expect
+        """Subtract arrivals from the current phase and return its number.  `drop` lowers what later phases expect
         too.
 
         Raises Fault for more arrivals than the phase needs, or as many where they must not be the last ones
@@ -120,11 +120,11 @@ class Barriers:
         return phase
 
     def expect(self, offset: int, size: int) -> int:
-        """Announce bytes for the current phase and give its number."""
+        """Announce bytes for the current phase and return its number."""
         return self._transfer(offset, size)
 
     def complete(self, offset: int, size: int) -> int:
-        """Bytes have landed; gives the phase that they count for."""
+        """Bytes have landed; returns the phase that they count for."""
         return self._transfer(offset, -size)
 
     def more(self, offset: int, count: int) -> None:

@@ -195,7 +195,7 @@ class ClusterBarrier:
         self._release()
 
     def wait(self, batch: Comers, where: Any) -> ClusterWait | None:
-        """What the warps of a batch must wait for."""
+        """The wait of the warps of a batch."""
         warps = batch.warps_in(where)
         generations = {self._arrivals.get((batch.cta.rank, warp)) for warp in warps}
         if None in generations:

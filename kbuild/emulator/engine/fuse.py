@@ -98,7 +98,7 @@ class _Units:
         )
 
     def _kind(self, step: Step) -> tuple | None:
-        """What steps have in common that can run together; None for a step that can run with no other."""
+        """The key shared by steps that can run together; None for a step that cannot run with another."""
         several = step.several
         if several is None or several.of is not step.function or step.guard is not None:
             return None

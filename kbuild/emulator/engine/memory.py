@@ -25,7 +25,7 @@ RED_ZONE = 4096
 CTA_SHIFT = 24
 """In the window of a cluster's shared memory, CTA `r` begins at `(r + 1) << CTA_SHIFT`."""
 POISON = 0xFF
-"""What fresh memory holds: NaN in every float type, -1 in every integer type."""
+"""The byte in fresh memory: NaN in every float type, -1 in every integer type."""
 
 _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 _OUTSIDE, _LIVE, _FREED = 0, 1, 2
@@ -73,7 +73,7 @@ class Space:
         self.grow(size, live)
 
     def grow(self, size: int, live: bool = False) -> int:
-        """Append bytes (rounded up to 16) and give the offset of the first."""
+        """Append bytes (rounded up to 16) and return the offset of the first."""
         offset, rounded = len(self.data), -(-size // 16) * 16
         self.data = np.concatenate([self.data, np.full(rounded, POISON, np.uint8)])
         self.state = np.concatenate([self.state, np.zeros(rounded, np.uint8)])
@@ -249,7 +249,7 @@ class Memory:
     def store(
         self, space: str, addresses: np.ndarray, values: np.ndarray, size: int, where: Any, site: Any
     ) -> None:
-        """Write elements of `size` bytes (as `load` gives them); of several at one address the last lane's
+        """Write elements of `size` bytes (as `load` returns them); of several at one address the last lane's
         is kept."""
         if where is not True:
             lanes = np.flatnonzero(where)
@@ -281,7 +281,7 @@ class Memory:
         where: Any,
         site: Any,
     ) -> np.ndarray:
-        """Apply `update(old, *operands)` lane by lane and give the old values (unsigned; 0 where `where` is
+        """Apply `update(old, *operands)` lane by lane and return the old values (unsigned; 0 where `where` is
         false)."""
         result = np.zeros(len(addresses), f"u{size}")
         lanes = np.arange(len(addresses)) if where is True else np.flatnonzero(where)

@@ -166,7 +166,7 @@ def _bfloat_update(operation: str) -> Callable[..., np.ndarray]:
 
 
 def _atomic(form: Form, instruction: Instruction) -> Bound:
-    """`atom` gives the old value, `red` does not; a vector is updated element by element, and aligned as a
+    """`atom` returns the old value, `red` does not; a vector is updated element by element, and aligned as a
     whole."""
     space = space_of(form)
     returns = form.opcode == "atom"

@@ -59,7 +59,7 @@ _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 @dataclass(frozen=True)
 class Effects:
-    """What an instruction does besides writing registers."""
+    """The effects of an instruction besides writing registers."""
 
     reads: tuple[str, ...] = ()
     """State spaces; `generic` is any of them."""
@@ -139,7 +139,7 @@ class Form:
 
     @cached_property
     def effects(self) -> Effects:
-        """What the row says; an access with an order is visible to other warps, as an atomic one is."""
+        """The effects of the row; an access with an order is visible to other warps, as an atomic one is."""
         if any(order in self.modifiers for order in ("volatile", "acquire", "release", "relaxed", "mmio")):
             return replace(self.row.effects, atomic=True)
         return self.row.effects
@@ -164,7 +164,7 @@ class Form:
 
 
 Lanes = Callable[..., Any]
-"""Works on one array per source, all of the same length; gives an array per result."""
+"""Works on one array per source, all of the same length; returns an array per result."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class InstructionSpec:
     meaning: Callable[[Form], Lanes] | None = None
     """What it computes, lane by lane."""
     handler: Callable[..., Any] | None = None
-    """`handler(form, instruction)` gives a `Bound`: for rows that do more than compute."""
+    """`handler(form, instruction)` returns a `Bound`: for rows that do more than compute."""
     effects: Effects = field(default_factory=Effects)
     accuracy: Accuracy | None = None
     """For approximations."""
@@ -263,7 +263,7 @@ class Bound:
     views: tuple[View | Fragment, ...] = ()
     wants_warps: bool = True
     several: Callable[..., Any] | None = None
-    """What `function` does with all lanes, for several such instructions at once: it gets a `RegisterBlock`
+    """`function` with all lanes, for several such instructions at once: it gets a `RegisterBlock`
     for each view, which has a row for each instruction (for a `Fragment` all first registers come first).
     None: it cannot."""
     results: int = 0

@@ -26,7 +26,7 @@ _WAITS = {
     "cp.async.bulk.wait": (("shared", False), ("global", True)),
     "wgmma.wait_group": (("shared", False),),
 }
-"""What asynchronous operations have touched once they have been waited for, and whether they wrote it."""
+"""The memory that asynchronous operations have touched once they are waited for, and whether they wrote it."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _is_fence(instruction: Instruction) -> bool:
 
 
 def _touched(step: Step, facts: Facts) -> set[_Access]:
-    """What an instruction reads and writes."""
+    """The memory that an instruction reads and writes."""
     instruction, effects = step.instruction, step.effects
     if instruction.opcode in ("fence", "wgmma") and not effects.asynchronous:
         return set()

@@ -47,7 +47,7 @@ class Knowledge:
     """Whether it is for the next fence in sequence alone."""
 
     def joined(self, other: Knowledge | None) -> Knowledge:
-        """What two rows of one cluster know together."""
+        """The union of what two rows of one cluster know."""
         if other is None:
             return self
         return replace(
@@ -74,7 +74,7 @@ class Clocks:
         self._columns: dict[tuple[int, int], int] = {}
         self._used = threads
         self._warp_rows: dict[int, Knowledge] = {}
-        """What each warp knows together, where no thread has learnt anything since it was computed."""
+        """The union of what the threads of each warp know, kept until one of them learns more."""
 
     def numbers(self, threads: Threads) -> np.ndarray:
         """The numbers of some threads."""
@@ -85,7 +85,7 @@ class Clocks:
         return self._diagonal[threads]
 
     def tick(self, threads: Threads) -> None:
-        """What these threads do from now on is not part of what they passed on before."""
+        """Advance the clocks of these threads: their later accesses are not part of what they passed on."""
         self._warp_rows.clear()
         self._diagonal[threads] += 1
 
@@ -127,7 +127,7 @@ class Clocks:
         )
 
     def row(self, threads: Threads) -> Knowledge:
-        """What these threads know together."""
+        """The union of what these threads know."""
         foreign: Mapping[int, np.ndarray] = {}
         if self._knows_foreign:
             dictionaries = {
@@ -138,7 +138,7 @@ class Clocks:
         return Knowledge(self.number, self.rows[:, threads].max(1), foreign)
 
     def row_of_warp(self, warp: int) -> Knowledge:
-        """What the threads of a warp know together."""
+        """The union of what the threads of a warp know."""
         found = self._warp_rows.get(warp)
         if found is None:
             found = self._warp_rows[warp] = self.row(slice(32 * warp, 32 * warp + 32))
@@ -170,7 +170,7 @@ class Clocks:
             self._foreign[thread] = done[id(old)]
 
     def ended(self, row: Knowledge) -> Knowledge:
-        """What a row says of asynchronous operations alone, and nothing of what threads did."""
+        """The part of a row about asynchronous operations, without that about threads."""
         clocks = row.clocks.copy()
         clocks[:, : self.threads] = 0
         return Knowledge(row.number, clocks)

@@ -394,7 +394,7 @@ def _names(arguments: Iterable[int | str]) -> frozenset[str]:
 
 
 def _bytes_of(heap: Space, arguments: frozenset[str]) -> np.ndarray | None:
-    """Which bytes of global memory are of arguments; None where there are none."""
+    """The mask of the bytes of global memory that belong to arguments; None where there are none."""
     if not arguments:
         return None
     found = np.zeros(len(heap.data), bool)

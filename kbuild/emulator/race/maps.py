@@ -33,7 +33,7 @@ class _Acquire:
     clock: int
     """Of the thread, when it came to the fence."""
     row: Knowledge
-    """What it knew."""
+    """What the thread knew then."""
 
 
 def concerns_maps(instruction: Instruction) -> bool:
@@ -67,7 +67,7 @@ class Maps:
             self.rules.check_map(memory, cells, actor, self._published(int(offsets[0]), words, actor))
 
     def _published(self, offset: int, words: np.ndarray, actor: Actor) -> np.ndarray:
-        """Which writes were released before an acquire of the map that comes before this."""
+        """The mask of writes that were released before an acquire of the map that comes before this."""
         found = np.zeros(len(words), bool)
         for agent, acquires in self._acquired.get(offset, {}).items():
             for acquire in acquires:
@@ -80,7 +80,7 @@ class Maps:
 
 
 def _released(row: Knowledge, words: np.ndarray, size: int) -> np.ndarray:
-    """Which writes a row says to be released; `size` is that of a cluster's numbers."""
+    """The mask of writes that are released according to a row; `size` is that of a cluster's numbers."""
     found = np.zeros(len(words), bool)
     for index, (agent, clock) in enumerate(zip(agents_of(words).tolist(), clocks_of(words).tolist())):
         number, local = divmod(agent, size)

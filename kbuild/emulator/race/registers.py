@@ -77,7 +77,7 @@ class WgmmaRegisters:
         """For each run of instructions (by id) the registers that it touches, and what does last."""
 
     def watch(self, batch: Any, instruction: Instruction) -> Check | None:
-        """What to check before an instruction."""
+        """The check before an instruction; None: nothing to check."""
         if not self.registers:
             return None
         if instruction.name.startswith("wgmma.fence"):
@@ -215,7 +215,7 @@ class Unwritten:
         self._written: dict[tuple[int, str], np.ndarray] = {}
 
     def watch(self, batch: Any, instruction: Instruction) -> Check | None:
-        """What to check before an instruction."""
+        """The check before an instruction; None: nothing to check."""
         reads = self._doubtful.get(id(instruction), frozenset())
         writes = _results(instruction) & self._watched if self._watched else frozenset()
         if not reads and not writes:

@@ -168,7 +168,7 @@ class Crowd:
 
     def __init__(self, size: int) -> None:
         self._here = np.zeros(size, bool)
-        """Which granules have some."""
+        """Granules with readers."""
         self._any = False
         """Whether any ever had."""
         self._cells, self._words = np.zeros(0, np.int64), np.zeros(0, np.int64)

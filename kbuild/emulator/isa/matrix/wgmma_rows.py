@@ -20,7 +20,7 @@ from kbuild.emulator.ptx.model import Instruction, PtxError, Vector
 
 
 def _shape(form: Form, instruction: Instruction, registers: bool) -> Shape:
-    """What the modifiers and trailing immediates say.  Raises PtxError where there are too few or too many of
+    """The shape that modifiers and trailing immediates state.  Raises PtxError where there are too few or too many of
     these."""
     _, columns, _ = shape_of(next(modifier for modifier in form.modifiers if modifier.startswith("m64n")))
     kind_d, kind_a, kind_b = form.types

@@ -3,7 +3,7 @@
     source ─frontend─▶ ttir ─tensor pipeline─▶ ttir ─gpu pipeline─▶ ttgir ─lower─▶ llir ─LLVM─▶ ptx ─ptxas─▶
     cubin
 
-This is the one module that sees both ends, the frontend and the backend.
+This is the only module that imports both the frontend and the backend.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
 
 @dataclass(frozen=True)
 class Metadata:
-    """What is known of a compiled kernel besides its code."""
+    """What is known about a compiled kernel besides its code."""
 
     name: str
     """The entry's symbol."""
@@ -57,7 +57,7 @@ class Metadata:
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their
     type is the text of a `TensorMapType`: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`."""
     tma: tuple[str, ...] = ()
-    """Which loads of loops the copy engine does, and why not the others."""
+    """Which loads of loops use TMA, and why the others do not."""
     registers: int | None = None
     """Registers per thread; None before the stage `cubin`, like the four that follow."""
     spill_stores: int | None = None
@@ -85,7 +85,7 @@ class Metadata:
         return self.options.num_warps + self.extra_warps
 
     def with_facts(self, facts: CubinFacts | None, serialized: tuple[str, ...]) -> Metadata:
-        """The same with what is known once there is a cubin, if there is one."""
+        """The same with the facts of the cubin, if there is one."""
         if facts is None:
             return self
         return replace(
@@ -128,8 +128,8 @@ def compile(
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
     `{"x": "*fp32:16", "n": "i32"}`. `constexprs` gives the values of the compile-time arguments.  `dump` is a
     folder for the IR after each pass. `texts` are the stages that the artifact is to have besides the last:
-    printing others is left out.  How it is compiled say `options` and, over these, keywords that are fields
-    of `CompileOptions`: `num_warps=8`, `debug=True`.
+    others are not printed.  `options` say how it is compiled; keywords that are fields of `CompileOptions`
+    override them: `num_warps=8`, `debug=True`.
 
     Raises `CompileError` (or an `ErrorGroup` of them) for mistakes in the kernel, `UsageError` for wrong
     arguments here, `ToolError` when ptxas is missing or fails.
@@ -184,8 +184,8 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
     """The target of an architecture, for code that a ptxas assembles: a program, or one of the version that
     is preferred.
 
-    Raises `UsageError` for an architecture that kbuild does not know, `ToolError` for a program that tells no
-    version.
+    Raises `UsageError` for an architecture that kbuild does not know, `ToolError` for a program that does not
+    report a version.
     """
     target = find_target(arch)
     if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
@@ -194,8 +194,8 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
 
 
 def code_arch(module: Module, target: Target) -> str:
-    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses operations of the copy
-    engine or of warpgroups; architectures without the latter need no such code."""
+    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses TMA or warpgroup
+    operations; architectures without the latter need no such code."""
     special = any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk())
     return (target.accelerated_arch if special else "") or target.arch
 
@@ -231,14 +231,14 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
 
 
 def _dots(module: Module) -> Sequence[Loc | None]:
-    """Where the dots of warpgroups are; the kernel where there are none."""
+    """The places of the warpgroup dots; that of the kernel where there are none."""
     dots = [op.loc for op in module.kernel.body.walk() if isinstance(op, WarpGroupDot)]
     return dots or [module.kernel.loc]
 
 
 def _serialized(dots: Sequence[Loc | None], notes: Sequence[Note]) -> list[CompileError]:
     """An error for each note of ptxas, at the dot that it is about; at the first dot where it names none."""
-    # Given PTX has its file alone for a place, whichever dot is meant.
+    # Given PTX has only its file as a place, whichever dot is meant.
     found = dict.fromkeys((dots[(note.dot or 0) if len(dots) > 1 else 0], str(note)) for note in notes)
     help = "smaller tiles, or more warps, take fewer registers of a thread; without strict this is a warning"
     return [CompileError(f"this dot runs slower than it could: {text}", loc, help) for loc, text in found]
@@ -315,7 +315,7 @@ class _Compilation:
         return self.finish(module, facts, serialized)
 
     def from_code(self, code: GivenCode) -> Artifact:
-        """The stages behind LLVM or PTX that is given; of the metadata what these texts say."""
+        """The stages after given LLVM or PTX; the metadata has what these texts say."""
         self.arch = code.arch(self.target)
         text = code.text
         if code.stage == "llir":

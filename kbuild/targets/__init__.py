@@ -1,6 +1,7 @@
-"""Hardware as data: what each architecture has, the passes that compile for it, and which devices run what.
+"""Hardware as data: the features of each architecture, the passes that compile for it, and the devices that run
+its code.
 
-Every file `sm_*.py` of this folder makes a `TARGET`; there is no list of them anywhere else.
+Every file `sm_*.py` of this folder makes a `TARGET`; they are not listed anywhere else.
 """
 
 from kbuild.targets.devices import Devices, capability_of, devices_of

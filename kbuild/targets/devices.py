@@ -13,7 +13,7 @@ from kbuild.errors import UsageError
 
 _ARCH = re.compile(r"sm_(\d+)([af]?)")
 _NEWEST = 9999
-"""Above every compute capability: PTX is for devices that are not there yet, too."""
+"""Above every compute capability: PTX also runs on devices that do not exist yet."""
 
 
 @dataclass(frozen=True)

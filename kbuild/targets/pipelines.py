@@ -15,7 +15,7 @@ TENSOR_PIPELINE = (
 """Passes over ttir."""
 
 COPY_ENGINE_PIPELINE = (*TENSOR_PIPELINE, "recognise_tiles")
-"""The same where a copy engine (TMA) may do the loads."""
+"""The same where TMA may do the loads."""
 
 GPU_PIPELINE = (
     "canonicalize_pointers",

@@ -35,7 +35,7 @@ def find_target(arch: str) -> Target:
 
 
 def nearest_target(capability: int) -> Target:
-    """The record that says most of a device: of its own capability, or of the highest below it."""
+    """The record that describes a device best: of its own capability, or of the highest below it."""
     below = [target for target in TARGETS.values() if target.capability <= capability]
     return below[-1] if below else TARGETS[ARCHS[0]]
 

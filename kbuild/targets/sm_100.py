@@ -1,7 +1,7 @@
 """Blackwell of data centres: B200, GB200.
 
-Its own products (`tcgen05`, in memory of their own) are not used: tiles come by the copy engine, and warps
-multiply them by `mma.sync`, for which ptxas widens fp8.
+Its own MMAs (`tcgen05`, in memory of their own) are not used: tiles are copied by TMA, and warps multiply them
+by `mma.sync`, for which ptxas widens fp8.
 """
 
 from kbuild.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89

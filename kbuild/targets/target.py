@@ -1,4 +1,4 @@
-"""What a compilation is for: facts about an architecture, and the passes for it, as data."""
+"""The target of a compilation: facts about an architecture, and the passes for it, as data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program and a multiprocessor may have: CUDA C++ Programming Guide, "Technical Specifications per
+    """The resources of a program and of a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per
     Compute Capability"."""
 
     shared_bytes: int
@@ -50,23 +50,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From where on a pass pays: proportions between units of the hardware, as timed on an H200."""
+    """Thresholds from which on a pass pays: ratios between units of the hardware, as timed on an H200."""
 
     vote_multiplications: int = 16
     """Multiplications of each thread that take as long as a vote of the warp and a branch."""
     widened_registers: int = 16
-    """Registers of a thread that are worth widening 16-bit elements once more."""
+    """Registers of a thread to save before 16-bit elements are widened a second time."""
     invariant_operand_registers: int = 16
     """Registers of a thread that a left operand may take for all iterations of a loop of `wgmma`: the instruction
     then reads B alone from shared memory, which for 64 columns is half as much, and needs one address instead
     of two."""
     alternating_programs: int = 4
-    """Programs that must still find room in a multiprocessor's shared memory where tiles get three buffers, lest
-    the buffers cost occupancy."""
+    """Programs that must still fit into a multiprocessor's shared memory where tiles get three buffers, so that
+    the buffers do not cost occupancy."""
     mma_bits_per_cycle: int = 2048 * 16
     """Bits of A, times columns of B, that the tensor cores of a multiprocessor multiply in a cycle."""
     short_iteration_cycles: int = 512
-    """How long the products of an iteration take at most for a barrier in each to cost something."""
+    """The longest time of an iteration's dots for which a barrier in each iteration costs something."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class Target:
     wgmma_atoms: tuple[WgmmaAtom, ...] = ()
     """Tensor-core instructions of warpgroups, the widest first."""
     accelerated_arch: str = ""
-    """The architecture to compile for where `ttng` operations are used, which run on this very capability
-    alone: `sm_90a`; empty where they need none."""
+    """The architecture to compile for where `ttng` operations are used, whose code runs only on this compute
+    capability: `sm_90a`; empty where they need none."""
     features: frozenset[str] = frozenset()
     """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …;
     `clusters` where programs of one copy tiles together, which they do for `wgmma`."""
     keeps_operands: bool = True
-    """Whether ptxas lets the registers of A be while an asynchronous dot may read them; else nothing else may
-    be made there before the dot has ended."""
+    """Whether ptxas leaves the registers of A alone while an asynchronous dot may read them; otherwise no other
+    value may be computed there before the dot has ended."""
     thresholds: Thresholds = field(default=Thresholds(), repr=False)
     tensor_pipeline: tuple[str, ...] = field(default=TENSOR_PIPELINE, repr=False)
     """Passes over ttir."""
@@ -106,7 +106,7 @@ class Target:
 
     @property
     def devices(self) -> Devices:
-        """The devices that run its cubins, where nothing in them asks for the accelerated architecture."""
+        """The devices that run its cubins, where nothing in them requires the accelerated architecture."""
         return devices_of(self.arch)
 
     def runs_on(self, capability: int) -> bool:
@@ -117,8 +117,8 @@ class Target:
         return feature in self.features
 
     def portable(self) -> Target:
-        """The same without what binds code to this very capability; its PTX runs on newer devices."""
-        bound = {"wgmma", "clusters"}  # Programs of a cluster share what products of warpgroups read.
+        """The same without features that bind code to this compute capability; its PTX runs on newer devices."""
+        bound = {"wgmma", "clusters"}  # Programs of a cluster share what wgmmas read.
         return replace(self, wgmma_atoms=(), accelerated_arch="", features=self.features - bound)
 
     def atom(self, name: str) -> MmaAtom:

@@ -3,7 +3,7 @@
 Four warps multiply 64×k by k×n: A from shared memory or registers, B from shared memory, D = A·B + D in
 registers, while the warps go on.  Fragments are those of mma.sync, a warp taking 16 of the 64 rows (PTX ISA,
 "Register fragments for wgmma"): `layout.wgmma_accumulator`, and `layout.dot_operand` for A in registers.  How
-tiles lie in shared memory is `layout.wgmma_shared`; a `WgmmaDescriptor` tells the instruction.
+tiles lie in shared memory is `layout.wgmma_shared`; a `WgmmaDescriptor` describes it to the instruction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ STEP_BYTES = 32
 MAX_SWIZZLE_BYTES = 128
 """The widest pattern in which tiles of shared memory are swizzled."""
 REGISTER_UNIT, MAX_REGISTERS = 8, 240
-"""What `setmaxnreg` counts registers of a thread in, and the most that are asked for: 255 can be addressed."""
+"""The unit in which `setmaxnreg` counts registers of a thread, and the most that are requested: 255 can be
+addressed."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from tests.compiler.backend.test_cross_check import nvdisasm
 from tests.emulator.test_zoo_emulated import check
 
 SAMPLE = ("softmax_rows", "dot_fp8", "dot_and_sum_loop", "attention", "tiles_ones")
-PRODUCT = """
+DOT = """
 import triton
 import triton.language as tl
 
 @triton.jit
-def product(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
+def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
     rows, columns, depth = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK)
     total = tl.zeros((M, N), c.dtype.element_ty)
     for k in range(0, K, BLOCK):
@@ -48,9 +48,9 @@ OPERATIONS: Mapping[str, tuple[str, str]] = {
 
 
 @lru_cache
-def product(folder: Path, arch: str, element: str, **named: Any) -> Artifact:
-    source = folder / "product.py"
-    source.write_text(PRODUCT)
+def matmul(folder: Path, arch: str, element: str, **named: Any) -> Artifact:
+    source = folder / "matmul.py"
+    source.write_text(DOT)
     signature = {
         "a": f"*{element}:16",
         "b": f"*{element}:16",
@@ -59,7 +59,7 @@ def product(folder: Path, arch: str, element: str, **named: Any) -> Artifact:
     }
     constexprs = {"M": 64, "N": 64, "BLOCK": 64}
     return kbuild.compile(
-        f"{source}:product", signature=signature, constexprs=constexprs, target=arch, **named
+        f"{source}:matmul", signature=signature, constexprs=constexprs, target=arch, **named
     )
 
 
@@ -81,11 +81,11 @@ def test_a_sample_of_the_zoo_assembles(arch: str, name: str) -> None:
 
 @pytest.mark.parametrize("element", OPERATIONS)
 @pytest.mark.parametrize("arch", [arch for arch in ARCHS if not find_target(arch).has("wgmma")])
-def test_products_are_made_by_the_instructions_of_the_architecture(
+def test_dots_are_made_by_the_instructions_of_the_architecture(
     arch: str, element: str, tmp_path: Path
 ) -> None:
     """Before sm_89 there are none for fp8, which becomes f16; nor are there on sm_100, where ptxas widens it."""
-    artifact = product(tmp_path, arch, element)
+    artifact = matmul(tmp_path, arch, element)
     (tmp_path / "k.cubin").write_bytes(artifact.asm["cubin"])
     command = [nvdisasm(), str(tmp_path / "k.cubin")]
     code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -97,7 +97,7 @@ def test_products_are_made_by_the_instructions_of_the_architecture(
 
 @pytest.mark.parametrize("arch", [arch for arch in ARCHS if not find_target(arch).has("wgmma")])
 def test_tiles_come_by_what_the_architecture_copies_with(arch: str, tmp_path: Path) -> None:
-    text = product(tmp_path, arch, "fp16").asm["ptx"]
+    text = matmul(tmp_path, arch, "fp16").asm["ptx"]
     has_engine = find_target(arch).has("tma")
     assert ("cp.async.bulk.tensor" in text) == has_engine and ("cp.async.cg" in text) == (not has_engine)
 
@@ -111,8 +111,8 @@ def test_the_emulator_runs_it_right(name: str, arch: str) -> None:
 @pytest.mark.parametrize("element", OPERATIONS)
 def test_portable_ptx_runs_on_newer_architectures(element: str, tmp_path: Path) -> None:
     """Their drivers compile it: it has nothing that only sm_90a knows."""
-    bound = product(tmp_path, "sm_90", element)
-    portable = product(tmp_path, "sm_90", element, portable=True)
+    bound = matmul(tmp_path, "sm_90", element)
+    portable = matmul(tmp_path, "sm_90", element, portable=True)
     assert bound.metadata.arch == "sm_90a" and portable.metadata.arch == "sm_90"
     assert portable.metadata.target == "sm_90" and "wgmma" not in portable.asm["ptx"]
     (tmp_path / "k.ptx").write_text(portable.asm["ptx"])
@@ -124,14 +124,14 @@ def test_portable_ptx_runs_on_newer_architectures(element: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_what_an_architecture_lacks_anyway_is_not_missed(arch: str, tmp_path: Path) -> None:
-    plain, portable = (product(tmp_path, arch, "fp16", portable=wanted) for wanted in (False, True))
+    plain, portable = (matmul(tmp_path, arch, "fp16", portable=wanted) for wanted in (False, True))
     assert (plain.asm["ptx"] == portable.asm["ptx"]) == (arch != "sm_90")
-    assert product(tmp_path, arch, "fp16", portable=True, cluster_size=2).metadata.options.cluster_size == 1
+    assert matmul(tmp_path, arch, "fp16", portable=True, cluster_size=2).metadata.options.cluster_size == 1
 
 
 def test_a_program_may_use_the_shared_memory_of_its_architecture(tmp_path: Path) -> None:
     """Where there is less of it, a pipeline gets fewer stages, and what does not fit at all is an error."""
-    stages = {arch: product(tmp_path, arch, "fp32", num_stages=8).metadata.shared for arch in ARCHS}
+    stages = {arch: matmul(tmp_path, arch, "fp32", num_stages=8).metadata.shared for arch in ARCHS}
     assert stages["sm_86"] == stages["sm_89"] < stages["sm_80"]
     assert all(shared <= find_target(arch).limits.shared_bytes for arch, shared in stages.items())
     case = CASES["matmul_tf32_deep"]
@@ -148,5 +148,5 @@ def test_a_program_may_use_the_shared_memory_of_its_architecture(tmp_path: Path)
 
 def test_an_option_that_an_architecture_lacks_says_which_have_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cluster_size is 2, but sm_120 has no clusters") as caught:
-        product(tmp_path, "sm_120", "fp16", cluster_size=2)
+        matmul(tmp_path, "sm_120", "fp16", cluster_size=2)
     assert caught.value.help == "it takes sm_90"

@@ -1,5 +1,5 @@
-"""The stand-in for the driver has a record of devices of its own, for it shares no code with what it checks:
-both say the same."""
+"""The fake driver has a record of devices of its own, because it shares no code with what it checks: both
+agree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_device_of_each_architecture_has_its_limits(target: Target) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_it_runs_the_same_code_on_the_same_devices(arch: str, is_ptx: bool, suffix: str) -> None:
     for capability in DEVICES:
-        if capability == 130:  # Which the stand-in does not know.
+        if capability == 130:  # Which the fake driver does not know.
             continue
         device = Device(0, f"sm_{capability}", 1 << 20)
         expected = devices_of(arch + suffix, is_ptx).have(capability)

@@ -18,12 +18,11 @@ SWIZZLE_ALIGNMENT = 1024
 
 
 APART = 1024
-"""Bytes: where all areas together take no more, each has its own, for memory that is used again costs a
-barrier."""
+"""Bytes: where all areas together take no more, each has its own, because reusing memory costs a barrier."""
 
 
 class Demand(NamedTuple):
-    """Shared memory that one operation wants."""
+    """Shared memory that one operation needs."""
 
     op: Op
     bytes: int
@@ -32,7 +31,7 @@ class Demand(NamedTuple):
 
 
 def demands(func: Func) -> list[Demand]:
-    """What every operation of a function wants, in the order of the text."""
+    """The demands of all operations of a function, in the order of the text."""
     num_warps = func.attrs["num_warps"]
     liveness = Liveness(func)
     found: list[Demand] = []

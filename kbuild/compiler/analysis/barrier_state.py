@@ -1,4 +1,4 @@
-"""What threads may not have seen yet of each other's accesses, at one point of a program: the state that
+"""Accesses of some threads that others may not have seen yet, at one point of a program: the state that
 `barriers` follows."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SharedBytes(NamedTuple):
     slot: BufferSlot | None
     """The buffer; None when unknown, or when there is one only."""
     division: object = None
-    """What says how these bytes are divided among warps, each of which touches its own alone; None where they
+    """The key of how these bytes are divided among warps, each of which touches only its own; None where they
     are not."""
 
 
@@ -49,15 +49,15 @@ class State:
     writes: set[SharedBytes] = field(default_factory=set)
     flight: dict[SharedBytes, int] = field(default_factory=dict)
     """Asynchronous copies not waited for: how many groups were committed after theirs; -1 while it is open."""
-    products: dict[SharedBytes, int] = field(default_factory=dict)
-    """What asynchronous products read that were not waited for: how many were issued after them."""
+    dots: dict[SharedBytes, int] = field(default_factory=dict)
+    """What pending asynchronous dots read: how many were issued after them."""
     unfenced: dict[SharedBytes, frozenset[Op]] = field(default_factory=dict)
-    """All writes that asynchronous products may read, with the operations at which the first barrier after
+    """All writes that asynchronous dots may read, with the operations at which the first barrier after
     them is."""
     loaded: dict[SharedBytes, frozenset[Op]] = field(default_factory=dict)
-    """The same for what threads have read and copies by the copy engine may write over."""
+    """The same for what threads have read and TMA copies may overwrite."""
     outgoing: set[SharedBytes] = field(default_factory=set)
-    """What the copy engine reads, and nothing has waited for."""
+    """What pending TMA stores read."""
     unshown: set[Op] = field(default_factory=set)
     """Where barriers were made, by one thread, that no fence has shown."""
     has_accessed: bool = False
@@ -70,7 +70,7 @@ class State:
             set(self.reads),
             set(self.writes),
             dict(self.flight),
-            dict(self.products),
+            dict(self.dots),
             dict(self.unfenced),
             dict(self.loaded),
             set(self.outgoing),
@@ -80,7 +80,7 @@ class State:
         )
 
     def clear(self, barrier: Op) -> None:
-        """A barrier: what was done before it is seen by all; copies and products stay in flight."""
+        """A barrier: what was done before it is seen by all; copies and dots stay in flight."""
         for access in self.writes:
             self.unfenced[access] = self.unfenced.get(access, frozenset()) | {barrier}
         for access in self.reads & self.loaded.keys():
@@ -111,7 +111,7 @@ class State:
         self.unshown |= other.unshown
         self.has_accessed |= other.has_accessed
         self.has_acquired |= other.has_acquired
-        for mine, others in ((self.flight, other.flight), (self.products, other.products)):
+        for mine, others in ((self.flight, other.flight), (self.dots, other.dots)):
             for access, age in others.items():
                 mine[access] = min(age, mine.get(access, age))
         for known, others in ((self.unfenced, other.unfenced), (self.loaded, other.loaded)):
@@ -124,20 +124,20 @@ class State:
             self.reads,
             self.writes,
             self.flight,
-            self.products,
+            self.dots,
             self.unfenced,
             self.loaded,
             self.outgoing,
             self.unshown,
         )
         places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
-        ages = sum(self.flight.values()), sum(self.products.values())
+        ages = sum(self.flight.values()), sum(self.dots.values())
         return (*map(len, counted), *ages, *places, self.has_accessed, self.has_acquired)
 
     def map(self, change: Callable[[SharedBytes], SharedBytes]) -> State:
         """The state with every access replaced."""
         aged: list[dict[SharedBytes, int]] = []
-        for ages in (self.flight, self.products):
+        for ages in (self.flight, self.dots):
             aged.append({})
             for access, age in ages.items():
                 aged[-1][change(access)] = min(age, aged[-1].get(change(access), age))

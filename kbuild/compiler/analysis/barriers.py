@@ -1,5 +1,5 @@
-"""Where the threads of a program must wait for each other, so that shared memory is read as the program's
-order says.
+"""Where the threads of a program must wait for each other, so that shared memory is read in program
+order.
 
 A walk over the structured control flow keeps what has been read and written since the last barrier.  An
 access that conflicts with it needs a barrier before; so barriers come as late as possible, and one serves
@@ -7,16 +7,16 @@ many conflicts.  Loops are walked until what comes around the back edge adds not
 decisions count.
 
 Asynchronous copies are in flight until a wait that covers their group (each thread waits for its own copies),
-and from then on are writes that other threads see after a barrier.  Asynchronous products read until a wait
+and from then on are writes that other threads see after a barrier.  Asynchronous dots read until a wait
 that covers them. They see what threads wrote once each has passed a fence and then a barrier: `fenced` says
 which barriers need one.
 
-Copies by the copy engine are in flight until the wait for the mbarrier that counts them, which names their
-tiles; every thread waits there, so that no barrier has to follow.  They write over what threads wrote or read
-only after a fence and a barrier.
+TMA copies are in flight until the wait for the mbarrier that counts them, which names their tiles; every
+thread waits there, so that no barrier has to follow.  They overwrite what threads wrote or read only after a
+fence and a barrier.
 
 Accesses to different buffers of one allocation do not conflict; `slots` says what is known of their numbers.
-Single elements of global memory that are loaded and stored want barriers too: see `replicated`.  And atomics
+Single elements of global memory that are loaded and stored need barriers too: see `replicated`.  And atomics
 of one scalar are how programs wait for each other: one thread does them, so that all have to meet between an
 atomic that releases and what they accessed before it, and between one that acquires and what they access
 after it.
@@ -71,20 +71,19 @@ _USES = (ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
 _LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
 """What has an effect, but none on global memory."""
 MAX_AGE = 32
-"""Groups older than this are not told apart; waits count far fewer."""
+"""Groups older than this are not distinguished; waits count far fewer."""
 EVERYTHING = 1 << 62
 
 
 class BarrierAnalysis:
-    """`needed` is the set of operations that want a barrier right before them; `fenced` those that want a
+    """`needed` is the set of operations that need a barrier right before them; `fenced` those that need a
     fence there, before that barrier or the one that they are or have inside; `shown` where barriers are made
     that a later fence shows in time."""
 
     def __init__(self, func: Func) -> None:
         self.needed: set[Op] = set()
         self.fences: dict[Op, set[Op]] = {}
-        """For each product or copy by the copy engine, the barriers that come between what it touches and the
-        writing of it."""
+        """For each dot or TMA copy, the barriers that come between the accesses by threads and its own."""
         self.slots = SlotNumbers()
         self.reads: dict[Op, list[SharedBytes]] = {}
         self.writes: dict[Op, list[SharedBytes]] = {}
@@ -268,7 +267,7 @@ class BarrierAnalysis:
             state.write(landed)
             state.flight = {access: age for access, age in state.flight.items() if access not in landed}
         elif isinstance(op, WarpGroupDotWait):
-            _end_products(state, op.pendings)
+            _end_dots(state, op.pendings)
         elif op in self.scratch:
             self._check(op, [], [self.scratch[op]], state)
             if self.scratch[op].division is None:
@@ -330,16 +329,16 @@ class BarrierAnalysis:
                 self.fences[op] |= places
 
     def _issue(self, op: WarpGroupDot, reads: list[SharedBytes], state: State) -> None:
-        """A product starts to read."""
-        state.products = {access: min(age + 1, MAX_AGE) for access, age in state.products.items()}
-        state.products.update(dict.fromkeys(reads, 0))
+        """A dot starts to read."""
+        state.dots = {access: min(age + 1, MAX_AGE) for access, age in state.dots.items()}
+        state.dots.update(dict.fromkeys(reads, 0))
         if not op.is_async:
-            _end_products(state, 0)
+            _end_dots(state, 0)
         self._fence(op, reads, (state.unfenced,))
 
     def _check(self, op: Op, reads: list[SharedBytes], writes: list[SharedBytes], state: State) -> None:
         """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is
-        on its way into the same bytes, or a product reads them, and nothing has waited for it."""
+        on its way into the same bytes, or a dot reads them, and it was never waited for."""
         for access in (*reads, *writes):
             for copy in state.flight:
                 if surely_same(access, copy) or (
@@ -348,10 +347,8 @@ class BarrierAnalysis:
                     raise InternalError(
                         "shared memory is used while an asynchronous copy into it is unfinished", op.loc
                     )
-        if any(_any_conflict(access, state.products.keys() | state.outgoing) for access in writes):
-            raise InternalError(
-                "shared memory is written while a product or the copy engine reads it", op.loc
-            )
+        if any(_any_conflict(access, state.dots.keys() | state.outgoing) for access in writes):
+            raise InternalError("shared memory is written while a dot or TMA reads it", op.loc)
         conflict = any(_any_conflict(access, state.writes) for access in reads)
         conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
         if conflict:
@@ -369,7 +366,7 @@ def _releases(op: Op) -> bool:
 
 
 def _acquires(op: Op) -> bool:
-    """Whether threads have to meet after an operation that acquires: for its result they do so by themselves."""
+    """Whether an operation acquires and its result is unused: threads meet for a used result anyway."""
     return isinstance(op, Atomic) and _synchronizes(op) and op.sem != "release" and not op.result.users
 
 
@@ -378,15 +375,15 @@ def _accesses_global_memory(op: Op) -> bool:
     return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
 
 
-def _end_products(state: State, pendings: int) -> None:
-    """All but the last so many products have ended: what they read is read as by the threads themselves."""
-    ended = {access for access, age in state.products.items() if age >= pendings}
+def _end_dots(state: State, pendings: int) -> None:
+    """All dots but the last `pendings` have ended: what they read counts as read by the threads."""
+    ended = {access for access, age in state.dots.items() if age >= pendings}
     state.reads |= ended
-    state.products = {access: age for access, age in state.products.items() if access not in ended}
+    state.dots = {access: age for access, age in state.dots.items() if access not in ended}
 
 
 def _land(state: State, tiles: Iterable[SharedBytes], all_buffers: bool) -> None:
-    """Copies by the copy engine have landed: those into one buffer of each tile, or into all."""
+    """TMA copies have landed: those into one buffer of each tile, or into all."""
     for tile in tiles:
         for copy in list(state.flight):
             if surely_same(tile, copy) or (all_buffers and tile.owner is copy.owner):

@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
 
     negative: frozenset[Polynomial]
     complete: bool
-    """Whether there is no rest."""
+    """Whether `negative` describes the mask completely."""
 
 
 NOTHING = Bounds(frozenset(), True)
@@ -59,7 +59,7 @@ def _renamed(bounds: Bounds, new: Callable[[int], int]) -> Bounds:
 
 
 def _comparison(op: CmpI, forms: Polynomials) -> Bounds:
-    """An unsigned comparison with what is not negative asks for both: not negative, and below."""
+    """An unsigned comparison with a non-negative number requires both: not negative, and below."""
     left, right = forms.of(op.lhs), forms.of(op.rhs)
     if left is None or right is None:
         return UNKNOWN
@@ -74,11 +74,11 @@ def _comparison(op: CmpI, forms: Polynomials) -> Bounds:
 
 
 def is_stored_only_where(value: Value, axis: int, negative: Polynomial, forms: Polynomials) -> bool:
-    """Whether of what is computed from the elements of a tensor, that reaches memory alone which comes from
-    indices along `axis` with `negative` below zero; a polynomial that varies along this axis alone.
+    """Whether only elements at indices along `axis` where `negative` is below zero affect memory; `negative`
+    is a polynomial that varies along this axis alone.
 
-    Products keep rows of A and columns of B apart; what mixes elements along the axis ends the search, as
-    does any use that is not known.
+    Dots keep rows of A and columns of B apart; an operation that mixes elements along the axis ends the
+    search, as does any unknown use.
     """
     seen, work = {(value, axis)}, [(value, axis)]
     while work:

@@ -1,5 +1,5 @@
-"""Values that structured control flow hands on: which of them are one and the same to the code inside and
-outside, and which are of use.
+"""Values that structured control flow passes on: which of them are the same value to the code inside and
+outside, and which are used.
 
     %r = scf.for …, init=[%a] body(%i, %x) { … scf.yield %y }      targets: %x, %r      slots: the uses of %a and %y
 """
@@ -16,7 +16,7 @@ from kbuild.compiler.ops.control import For, If, While, Yield
 
 @dataclass(frozen=True, eq=False)
 class CarriedGroup:
-    """Values of one type that an operation with regions hands on."""
+    """Values of one type that an operation with regions passes on."""
 
     targets: tuple[Value, ...]
     """Block arguments and results that take the value."""
@@ -47,14 +47,14 @@ def carried_groups(op: Op) -> Iterator[CarriedGroup]:
 
 
 def group_of(value: Value) -> CarriedGroup | None:
-    """The group of a block argument or result that control flow hands on; None for other values."""
+    """The group of a block argument or result that control flow passes on; None for other values."""
     owner = value.op or value.block.parent
     groups = carried_groups(owner) if owner is not None else ()
     return next((group for group in groups if value in group.targets), None)
 
 
 def handed_on(value: Value, user: Op) -> list[Value]:
-    """The block arguments and results as which control flow hands on a value that an operation uses."""
+    """The block arguments and results to which control flow passes a value that an operation uses."""
     uses = {(user, index) for index, operand in enumerate(user.operands) if operand is value}
     around = [user.parent_op] if user.has(Trait.TERMINATOR) and user.parent_op is not None else []
     groups = (group for op in (user, *around) for group in carried_groups(op))

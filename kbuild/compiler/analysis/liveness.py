@@ -3,7 +3,7 @@
 Operations are numbered in the order of the text; a region's operations come between its operation and the
 next one.  An allocation lives from its definition to the last use of any view of it.  A use inside a loop
 that does not hold the definition may be repeated, so it counts as a use at the end of that loop.  An
-asynchronous copy still writes after it was issued, and an asynchronous product still reads: they count as
+asynchronous copy still writes after it was issued, and an asynchronous dot still reads: they count as
 uses up to the wait that covers them.
 """
 
@@ -83,7 +83,7 @@ class Liveness:
         return last
 
     def _landed(self, copy: AsyncCopyGlobalToLocal) -> int:
-        """The number of the wait after which a copy has surely landed."""
+        """The number of the wait after which a copy has certainly landed."""
         committed = -1
         for op in _surely_after(copy):
             if isinstance(op, AsyncCommitGroup):
@@ -92,10 +92,10 @@ class Liveness:
                 return self.start[op]
         return self.last
 
-    def _ended(self, product: WarpGroupDot) -> int:
-        """The number of the wait after which a product has surely ended."""
+    def _ended(self, dot: WarpGroupDot) -> int:
+        """The number of the wait after which a dot has certainly ended."""
         issued = 0
-        for op in _surely_after(product):
+        for op in _surely_after(dot):
             if isinstance(op, WarpGroupDot):
                 issued += 1
             elif isinstance(op, WarpGroupDotWait) and issued >= op.pendings:

@@ -1,11 +1,11 @@
-"""Integers, pointers and tensors of them as polynomials in what is not computed further.
+"""Integers, pointers and tensors of them as polynomials in symbols.
 
     %rows  = splat(%tile * 128) + make_range 0 … 128            128·tile + i0
     %p     = splat(%a) + expand_dims(%rows) * splat(%stride) + range        a + 128·stride·tile + stride·i0 + i1
     loop from 0 by 64, %p carried, %p + 64 yielded              a + … + 64·trip
 
 i0, i1, … are the indices of an element along the axes of its tensor, `trip` counts the iterations of a loop.
-Pointers count in elements.  Casts to wider types are looked through, and sums and products are taken not to
+Pointers count in elements.  Casts to wider types are looked through, and sums and products are assumed not to
 overflow: an offset that did would lie outside of any array.
 """
 
@@ -32,7 +32,7 @@ from kbuild.compiler.ops.elementwise import (
 from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, MakeRange, Splat, Trans
 
 MAX_TERMS = 32
-"""A polynomial with more is given up."""
+"""Polynomials with more terms are given up."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Wrapped:
 
 
 Symbol = Along | Trip | Wrapped | Value
-"""A `Value` is a scalar that is no sum or product of others."""
+"""A `Value` is a scalar that is not a sum or product of others."""
 Monomial = frozenset[tuple[Symbol, int]]
 """Symbols with their powers; empty is one."""
 ONE: Monomial = frozenset()

@@ -1,7 +1,7 @@
 """What the operands in registers of warpgroup dots are made of.
 
-    %q = ttg.local_load %tile                     %a is made by these three; %tile is no tensor, and what a load or a dot
-    %p = arith.mulf %q, %s                        gives begins there
+    %q = ttg.local_load %tile                     %a is made by these three; %tile is not a tensor, and a load or a dot
+    %p = arith.mulf %q, %s                        starts the chain
     %a = arith.truncf %p
     %d = ttng.warp_group_dot %a, %b, %c {is_async = true}
 
@@ -45,7 +45,7 @@ def operand_makers(func: Func) -> set[Op]:
 
 
 def _sources(value: Value) -> Iterator[Value]:
-    """The values that one is made of: operands, and where blocks hand values on, what they hand on."""
+    """The values that one is made of: operands, and values that blocks pass to it."""
     group = group_of(value)
     if group is not None:
         yield from group.sources()

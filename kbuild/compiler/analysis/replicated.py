@@ -3,7 +3,7 @@ stores.
 
 Every thread loads a scalar, and where a tensor has fewer elements than there are threads, several warps load
 the same; one thread stores an element.  So the others must have loaded it before, and what is stored is there
-for their next load only after a barrier.  Elements are told apart by the kernel's argument that their
+for their next load only after a barrier.  Elements are distinguished by the kernel's argument that their
 pointers come from.  What one warp stores for another to load is the author's to order, with
 `tl.debug_barrier`.
 """

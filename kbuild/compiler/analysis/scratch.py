@@ -2,7 +2,7 @@
 
 Pure functions of an operation: `allocate` asks for the bytes, the lowering emits code from the same plan.  An
 operation writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the
-operation.  What moves within warps alone divides the memory among them, and asks no warp to wait for another.
+operation.  Data that moves only within warps divides the memory among them, and no warp waits for another.
 
 Reductions and scans see the bits of the axis through the layout: each is a bit of the register, lane or warp
 number, so combining along it means combining registers, shuffling lanes, or an `Exchange` between warps.
@@ -84,7 +84,7 @@ class ScanStep(NamedTuple):
     """
 
     dim: str
-    """`register`, `lane` or `warp`: which number's bit tells the segments apart."""
+    """`register`, `lane` or `warp`: the number whose bit distinguishes the segments."""
     pairs: tuple[tuple[int, int], ...] = ()
     """register: chunks of the earlier and the later segment."""
     distance: int = 0
@@ -127,7 +127,7 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
 
 
 def division(op: Op) -> tuple[LinearLayout, LinearLayout, int] | None:
-    """What says how an operation divides its scratch memory among warps, each of which uses only its own
+    """The key of how an operation divides its scratch memory among warps, each of which uses only its own
     part; None where they share it."""
     if not isinstance(op, ConvertLayout):
         return None

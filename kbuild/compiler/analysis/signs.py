@@ -1,8 +1,8 @@
 """Which integers, and tensors of them, are never negative.
 
 tt.get_program_id, tt.make_range from 0, sizes            are not
-sums, products and remainders of such                     are not: sums and products are taken not to overflow
-their quotients                                           are not: divisors that are no constants are taken to be counts
+sums, products and remainders of such                     are not: sums and products are assumed not to overflow
+their quotients                                           are not: divisors that are not constants are assumed to be counts
 arguments, loaded numbers, differences                    may be
 """
 
@@ -51,7 +51,7 @@ from kbuild.compiler.ops.tensor import (
 _MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, AxisAttributes, ConvertLayout, ExtSI)
 """Operations that bring numbers into another shape or a wider type."""
 _KEEPING = (AddI, MulI, MinSI, OrI, XOrI)
-"""Those that of numbers that are not negative make such."""
+"""Operations whose results are non-negative where their operands are."""
 
 
 class Signs:
@@ -63,7 +63,7 @@ class Signs:
         self._values: dict[Value, bool] = {}
 
     def is_non_negative(self, form: Polynomial | None) -> bool:
-        """Whether a polynomial is not negative, because no part of it is."""
+        """Whether a polynomial is non-negative because all of its parts are."""
         return (
             form is not None
             and all(factor >= 0 for _, factor in form.terms)

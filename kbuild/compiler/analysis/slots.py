@@ -21,7 +21,7 @@ class BufferSlot(NamedTuple):
     loop: For | None = None
     modulus: int = 0
     start: Value | None = None
-    """What the counter starts at where that is no constant, as when an outer loop carries it on; None for 0."""
+    """The counter's start where that is not a constant, as when an outer loop carries it; None for 0."""
 
     def may_equal(self, other: BufferSlot) -> bool:
         """Whether two numbers may be the same, in one iteration."""

@@ -22,8 +22,8 @@ def words(values: Iterable[Value]) -> float:
 
 
 def loop_words(loop: For) -> float:
-    """Those for what a loop carries, and for its largest product besides."""
-    products = [
+    """32-bit registers for the values that a loop carries and for the result of its largest dot."""
+    dots = [
         op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded
     ]
-    return words(loop.carried) + max((words([product]) for product in products), default=0)
+    return words(loop.carried) + max((words([dot]) for dot in dots), default=0)

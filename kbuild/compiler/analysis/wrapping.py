@@ -2,18 +2,18 @@
 
     arange · stride + start                    are not: what overflowed would lie outside of any array
     integers of 8 and 16 bits                  are
-    sums of a scan or a reduction              are: nobody can say how large they become
+    sums of a scan or a reduction              are: it is unknown how large they become
     sums with constants of 2^28 and more       are: (x + n) - 2147483640 may well be a small number
-    products that make such constants          are: (x - 6) << 29 is no sum of x << 29 and -6 << 29
+    products that make such constants          are: (x - 6) << 29 is not the sum of x << 29 and -6 << 29
     differences with numbers from memory       are: key - start may be one
     sums and products of two such numbers      are: key + start may be as small
 
 Of the others a part may be added on its own, in 64 bits or as the immediate of an access; these are taken
-whole, and so is what is made of them, wherever loops, branches and operations that move elements hand it on.
+whole, and so is what is made of them, wherever loops, branches and operations that move elements pass it on.
 
 Other sums with numbers from memory are not expected to wrap around where they are used.  But among those of
-masked elements there may be anything, such as -2^31 for an index that is none, and so two of them say nothing
-of their distance, or of their sum.
+masked elements there may be anything, such as -2^31 for a missing index, and so nothing follows for the
+difference or the sum of two of them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from kbuild.compiler.ops.tensor import (
 _LARGE = 1 << 28
 """Constants from which on a sum of 32 bits is expected to wrap around."""
 _LARGEST = 1 << 64
-"""Larger ones are not told apart."""
+"""Larger ones are not distinguished."""
 _MOVES = (
     Splat
     | Unsplat
@@ -114,12 +114,11 @@ class WrappingOffsets:
         if offset not in self.known:
             values = self._new_parts(offset)
             while self._update(values):
-                """What loops hand back to their beginning may change what was found."""
+                """Values that loops pass to their next iteration may change what was found."""
         return self.known[offset]
 
     def _new_parts(self, offset: Value) -> list[Value]:
-        """An integer and all of which it is made, as far as they are not known: of what they are made comes
-        first."""
+        """An integer and those that it is made of, as far as they are not known, operands first."""
         ordered: list[Value] = []
         left = [(offset, False)]
         while left:
@@ -151,7 +150,7 @@ class WrappingOffsets:
         return before != [self.known[value] for value in values]
 
     def _derived(self, value: Value) -> _Facts:
-        """What follows from what is known of the parts."""
+        """The answer that follows from what is known of the parts."""
         op, bits = value.op, _bits(value)
         if bits <= 1:
             return _Facts()
@@ -174,8 +173,8 @@ class WrappingOffsets:
 
 
 def _handed_on(body: Block) -> dict[Value, Sequence[Value]]:
-    """Of block arguments and results of control flow, as what they begin (in loops the first) and what is
-    handed on as them.
+    """For each block argument and result of control flow, the values that it starts as (in loops, first)
+    and the values that are passed to it.
 
     They are collected at once: a pass that asks may be changing them.
     """
@@ -213,7 +212,7 @@ def _size(op: Op | None, parts: Sequence[int]) -> int:
 
 
 def _is_unknown(op: Op | None) -> bool:
-    """Whether a number may be anything: from memory, from a function, or made of what is no integer."""
+    """Whether a number may be anything: from memory, from a function, or converted from another type."""
     if op is None:
         return False
     return (
@@ -222,8 +221,7 @@ def _is_unknown(op: Op | None) -> bool:
 
 
 def _is_made_to_wrap(op: Op | None, parts: Sequence[_Facts]) -> bool:
-    """Whether an operation on 32 bits puts numbers together of which nobody can say how far they are from
-    each other."""
+    """Whether an operation on 32 bits combines numbers whose distance from each other is unknown."""
     loaded = [part.is_loaded for part in parts]
     if isinstance(op, SubI):
         return any(loaded) and not isinstance(op.rhs.op, Constant)

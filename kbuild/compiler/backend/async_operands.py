@@ -1,7 +1,7 @@
-"""Finds registers that are written while an asynchronous product may still read them.
+"""Finds registers that are written while an asynchronous `wgmma` may still read them.
 
-A `wgmma` whose left operand is in registers reads them after the threads have gone on, until `wgmma.wait_group` covers it.  ptxas
-before 13.3 uses such registers anew too early, and the results are wrong.  PTX cannot show this, for it
+A `wgmma` whose left operand is in registers reads them after the threads have gone on, until `wgmma.wait_group`
+covers it.  ptxas before 13.3 reuses such registers too early, and the results are wrong.  PTX cannot show this, for it
 names no machine registers; so the machine code of sm_90 is followed along all its paths.
 
 What is decoded was found by experiment, as in sass.py: `HGMMA` and its like, with the group that one closes;
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from kbuild.compiler.backend.sass import BYTES, OPERATIONS
 
-_PRODUCTS = {number for name, number in OPERATIONS.items() if name.endswith("GMMA")}
+_WGMMAS = {number for name, number in OPERATIONS.items() if name.endswith("GMMA")}
 _IN_REGISTERS = 0b110
-"""Bits 9 to 11 of a product whose left operand is in registers."""
+"""Bits 9 to 11 of a `wgmma` whose left operand is in registers."""
 _OPERAND_REGISTERS = 4
 """Of a left operand: 64 rows of 32 bytes over 128 threads."""
 _WARPGROUP, _BRANCH, _EXIT = 0x1C5, 0x147, 0x14D
@@ -28,7 +28,7 @@ _IS_WAIT = 1 << 80
 _ALWAYS = 7
 """The predicate of an instruction that has none."""
 _MAX_GROUPS = 8
-"""Groups in flight that are told apart: `wgmma.wait_group` names at most 7."""
+"""Groups in flight that are distinguished: `wgmma.wait_group` names at most 7."""
 
 _NOT_REGISTERS = {0x004, 0x006, 0x00B, 0x00C, 0x01C, 0x02A, 0x02F, 0x034, 0x044}
 """Of the arithmetic ones, those that write predicates alone (R2P, VOTE, FSETP, ISETP, PLOP3, DSETP, ELECT,
@@ -41,12 +41,12 @@ _MATRIX_LOAD = 0x03B  # LDSM
 
 
 class Overwrite(NamedTuple):
-    """An instruction that writes what a product may still read."""
+    """An instruction that writes a register that a `wgmma` may still read."""
 
     place: int
     """Where it stands, in bytes."""
-    product: int
-    """Where the product stands."""
+    wgmma: int
+    """Where the `wgmma` stands."""
     register: int
 
 
@@ -56,9 +56,9 @@ class _OperandStep:
 
     writes: int = 0
     reads: int = 0
-    """Registers that a product reads."""
+    """Registers that a `wgmma` reads."""
     closes: bool = False
-    """Whether a product is the last one of its group."""
+    """Whether a `wgmma` is the last one of its group."""
     waits: int = -1
     """How many groups a wait leaves in flight; -1 of other instructions."""
 
@@ -69,16 +69,15 @@ so on."""
 
 
 def overwritten(code: bytes) -> list[Overwrite]:
-    """Every instruction of a section of machine code that may write what a product in flight reads; empty
-    where none does."""
+    """Every instruction of a section of machine code that may write what a `wgmma` in flight reads."""
     words = [low | high << 64 for low, high in struct.iter_unpack("<QQ", code[: len(code) // BYTES * BYTES])]
-    products = {index: step for index, word in enumerate(words) if (step := _product(word)) is not None}
+    wgmmas = {index: step for index, word in enumerate(words) if (step := _wgmma_step(word)) is not None}
     operands = 0
-    for step in products.values():
+    for step in wgmmas.values():
         operands |= step.reads
     if not operands:
         return []
-    steps = products | {
+    steps = wgmmas | {
         index: step for index, word in enumerate(words) if (step := _other(word, operands)) is not None
     }
     found: dict[int, Overwrite] = {}
@@ -86,13 +85,13 @@ def overwritten(code: bytes) -> list[Overwrite]:
         for mask in flight:
             if step.writes & mask:
                 register = (step.writes & mask & -(step.writes & mask)).bit_length() - 1
-                reader = next(place for place, product in products.items() if product.reads >> register & 1)
+                reader = next(place for place, wgmma in wgmmas.items() if wgmma.reads >> register & 1)
                 found[index] = Overwrite(index * BYTES, reader * BYTES, register)
     return [found[index] for index in sorted(found)]
 
 
-def _product(word: int) -> _OperandStep | None:
-    if word & 0x1FF not in _PRODUCTS:
+def _wgmma_step(word: int) -> _OperandStep | None:
+    if word & 0x1FF not in _WGMMAS:
         return None
     reads = _mask(word >> 24 & 0xFF, _OPERAND_REGISTERS) if word >> 9 & 0b111 == _IN_REGISTERS else 0
     return _OperandStep(reads=reads, closes=word >> 84 & 0b111 == 0)
@@ -124,8 +123,8 @@ def _mask(first: int, count: int) -> int:
 def _reached(
     words: list[int], steps: Mapping[int, _OperandStep]
 ) -> Iterator[tuple[int, _OperandStep, _Flight]]:
-    """The steps that write, with what is in flight before them on some path; the same one again where more
-    comes along."""
+    """The steps that write, with the registers in flight before them on some path; a step is repeated when
+    another path adds registers."""
     known: dict[int, _Flight] = {}
     work: list[tuple[int, _Flight]] = [(0, (0,))]
     targets = {target for index, word in enumerate(words) if (target := _target(index, word)) is not None}
@@ -171,7 +170,7 @@ def _after(step: _OperandStep, flight: _Flight) -> _Flight:
 
 
 def _shortened(flight: _Flight) -> _Flight:
-    """Groups beyond the most are taken together; those at the end that read nothing are left out."""
+    """Groups beyond the maximum are merged; those at the end that read nothing are left out."""
     while len(flight) > _MAX_GROUPS + 1:
         flight = (*flight[:-2], flight[-2] | flight[-1])
     while len(flight) > 1 and not flight[-1]:
@@ -180,7 +179,7 @@ def _shortened(flight: _Flight) -> _Flight:
 
 
 def _joined(one: _Flight, other: _Flight) -> _Flight:
-    """What is in flight where two paths meet."""
+    """The registers in flight where two paths meet."""
     length = max(len(one), len(other))
     return tuple(
         a | b for a, b in zip(one + (0,) * (length - len(one)), other + (0,) * (length - len(other)))

@@ -1,11 +1,11 @@
-"""Holds a cubin against the PTX that it was made of: ptxas is not trusted.
+"""Compares a cubin with the PTX that it was made from: ptxas is not trusted.
 
 ptxas 13.5.37 was seen to leave out `wgmma` instructions without a word, and ptxas before 13.3 to overwrite
-their operands; a program in the place of ptxas may give another kernel's cubin.  What is compared takes up to
+their operands; a program in the place of ptxas may give another kernel's cubin.  The comparison takes up to
 3 ms: the kernel's name, its architecture, the bytes of its parameters, the threads of a program, and how many
-tensor-core instructions of each kind there are. Code whose asynchronous products read registers is followed
-along its paths besides (async_operands.py), products of fp8 must have no constant operands where ptxas widens
-them, and no upper halves of registers may be spilled (halves.py).
+tensor-core instructions of each kind there are. Code whose asynchronous wgmmas read registers is also
+followed along its paths (async_operands.py), fp8 MMAs must have no constant operands where ptxas widens them,
+and no upper halves of registers may be spilled (halves.py).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _PARAMETER = re.compile(r"\.(?:[bsuf](8|16|32|64))\b[^,\[]*(?:\[(\d+)\])?")
 _THREADS = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _WIDENING = re.compile(r"\bcvt\.rn\.f16x2\.(?:e4m3|e5m2)x2\b")
 _CODE = ".text."
-_WITH_ASYNCHRONOUS_PRODUCTS = 90
+_WITH_WGMMA = 90
 
 
-def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, again: Callable[[str], bytes]) -> None:
+def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, reassemble: Callable[[str], bytes]) -> None:
     """Raise `ToolError` unless a cubin is, as far as can be seen, the code of a PTX text for an architecture.
 
-    `ptxas` says which one made it: its version.  `again` has it assemble another text, which is asked for
-    only where there are fewer products of matrices than expected.
+    `ptxas` says which one made it: its version.  `reassemble` has it assemble another text, which is asked for
+    only where there are fewer tensor-core instructions than expected.
     """
     found = sections(cubin)
     differences = [*_of_kernels(ptx, kernels(found)), *_of_architecture(arch, capability(cubin))]
-    differences += [*_of_products(ptx, arch, found, again), *_of_halves(ptx, found)]
-    if capability(cubin) == _WITH_ASYNCHRONOUS_PRODUCTS:
+    differences += [*_of_mmas(ptx, arch, found, reassemble), *_of_halves(ptx, found)]
+    if capability(cubin) == _WITH_WGMMA:
         differences += _of_operands(found)
     if widens_fp8(capability(cubin)):
         differences += _of_constants(ptx, found)
@@ -96,19 +96,19 @@ def _kernel(name: str, parameters: str, directives: str) -> CubinKernel:
     )
 
 
-def _of_products(ptx: str, arch: str, found: list[Section], again: Callable[[str], bytes]) -> Iterator[str]:
+def _of_mmas(ptx: str, arch: str, found: list[Section], reassemble: Callable[[str], bytes]) -> Iterator[str]:
     number = capability_of(arch)
     names = in_ptx(ptx)
     if not names or number not in CAPABILITIES:
         return
-    needed, made = expected(names, number), _products(found)
-    if needed - made:  # Else there is nothing to excuse.
+    needed, made = expected(names, number), _mmas(found)
+    if needed - made:  # Otherwise none is missing.
         needed -= expected(unused(ptx), number)
-    if needed - made:  # ptxas may know that what has a use for them never happens.
-        made = _products(sections(again(opaque(ptx))))
-    for product, wanted in needed.items():
-        if made[product] < wanted:
-            yield f"products of matrices ({product}): expected {wanted}, found {made[product]}; the results would be wrong"
+    if needed - made:  # ptxas may know that their results are never used.
+        made = _mmas(sections(reassemble(opaque(ptx))))
+    for kind, wanted in needed.items():
+        if made[kind] < wanted:
+            yield f"tensor-core instructions ({kind}): expected {wanted}, found {made[kind]}; the results would be wrong"
 
 
 def _code(found: list[Section]) -> Iterator[Section]:
@@ -116,7 +116,7 @@ def _code(found: list[Section]) -> Iterator[Section]:
     return (section for section in found if section.name.startswith(_CODE))
 
 
-def _products(found: list[Section]) -> Counter[MmaKind]:
+def _mmas(found: list[Section]) -> Counter[MmaKind]:
     made: Counter[MmaKind] = Counter()
     for section in _code(found):
         made += in_code(section.data)
@@ -141,22 +141,22 @@ def _of_operands(found: list[Section]) -> Iterator[str]:
         if wrong := overwritten(section.data):
             first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             yield (
-                f"{section.name}, register R{first.register}: written at {first.place:#x} while the product at "
-                f"{first.product:#x} may still read it{more}; the results would be wrong"
+                f"{section.name}, register R{first.register}: written at {first.place:#x} while the wgmma at "
+                f"{first.wgmma:#x} may still read it{more}; the results would be wrong"
             )
 
 
 def _of_constants(ptx: str, found: list[Section]) -> Iterator[str]:
-    """Of a constant operand of fp8 that ptxas finds late it widens the upper half wrongly; the lowering hides
-    what may be one. Conversions of constants look alike in the code: they are right, and what has some is not
-    told apart."""
-    products = any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx))
-    if not products or _WIDENING.search(ptx):
+    """ptxas widens the upper half of an fp8 constant wrongly where it finds late that an operand is one; the
+    lowering hides operands that may be constants.  Correct conversions of constants look the same in the
+    code, so code that has some is not checked."""
+    has_fp8 = any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx))
+    if not has_fp8 or _WIDENING.search(ptx):
         return
     for section in _code(found):
         if numbers := widened_numbers(section.data):
             listed = ", ".join(f"{number:#x}" for number in numbers[:4])
-            yield f"{section.name}, constant operands of products of fp8: found {listed}; the results may be wrong"
+            yield f"{section.name}, constant operands of fp8 MMAs: found {listed}; the results may be wrong"
 
 
 def _numbers(values: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""PTX to a cubin, by ptxas, and what ptxas tells of the kernel."""
+"""PTX to a cubin, by ptxas, and what ptxas reports about the kernel."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ _THREADS = re.compile(r"\.reqntid ([\d, ]+)")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 _SURE_TO_SPILL = 2
-"""How many times the registers of a thread `live_registers` of a text are that ptxas will not find a way
-around."""
+"""The ratio of a text's `live_registers` to the registers of a thread above which ptxas must spill."""
 
 
 class CubinFacts(NamedTuple):
-    """What ptxas says of a kernel."""
+    """What ptxas reports about a kernel."""
 
     registers: int
     """Registers per thread."""
@@ -56,7 +55,7 @@ class CubinFacts(NamedTuple):
     ptxas_version: str
     warnings: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
-    """Where it does not run dots of warpgroups as the PTX has them."""
+    """Where it does not run the wgmmas as the PTX has them."""
 
 
 @lru_cache(maxsize=1)
@@ -72,7 +71,7 @@ def ptxas_version(ptxas: str) -> str:
         return recorded
     found = _VERSION.search(_run([ptxas, "--version"]).stdout)
     if found is None:
-        raise ToolError(f"{ptxas} --version tells no version")
+        raise ToolError(f"{ptxas} --version does not report a version")
     return found[1]
 
 
@@ -129,10 +128,10 @@ def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> 
 
 
 def _cubin_of(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, str]:
-    """What ptxas makes of a text, and what it says."""
+    """The cubin that ptxas makes of a text, and its messages."""
     with _in_memory("kernel.ptx") as source, _in_memory("kernel.cubin") as output:
         source.write(ptx.encode())
-        # By the number of this process: a script in the place of ptxas need not hand on what is open.
+        # By the number of this process: a script in the place of ptxas may not pass on open files.
         paths = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (source, output)]
         result = _run([tool, "-v", f"-arch={arch}", "--warn-on-spills", *options, paths[0], "-o", paths[1]])
         report = (result.stdout + result.stderr).replace(paths[0], "kernel.ptx")
@@ -155,7 +154,7 @@ def _in_memory(name: str) -> FileIO:
 def _facts(report: str, version: str, ptx: str) -> CubinFacts:
     registers = _REGISTERS.search(report)
     if registers is None:
-        raise ToolError(f"ptxas -v tells no registers:\n{_indented(report)}")
+        raise ToolError(f"ptxas -v does not report registers:\n{_indented(report)}")
     # Device functions have property lines of their own, before or after those of the kernel: take the
     # largest.
     frames = [tuple(map(int, match)) for match in _STACK.findall(report)] or [(0, 0, 0)]
@@ -177,7 +176,7 @@ def _facts(report: str, version: str, ptx: str) -> CubinFacts:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        # Whatever the language and the encoding of the machine: what cannot be read is no reason to stop.
+        # Whatever the language and the encoding of the machine: what cannot be read is not a reason to stop.
         return subprocess.run(
             command,
             capture_output=True,

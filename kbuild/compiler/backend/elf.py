@@ -1,8 +1,8 @@
-"""What a cubin says of itself: its sections, its architecture, its kernels and their parameters.
+"""The contents of a cubin: its sections, its architecture, its kernels and their parameters.
 
 A cubin is a 64-bit ELF file (System V ABI, chapters 4 and 5) for machine 190.  What NVIDIA puts in it is
-documented nowhere; the numbers below are those of ptxas 12.8 to 13.5, and tests hold them against PTX of
-known parameters.
+not documented; the numbers below are those of ptxas 12.8 to 13.5, and tests check them with PTX of known
+parameters.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CubinKernel(NamedTuple):
 def require_elf(cubin: bytes) -> None:
     """Raise `ToolError` unless the bytes are a complete ELF file for CUDA."""
     if len(cubin) < 64 or cubin[:5] != b"\x7fELF\x02":
-        raise ToolError(f"ptxas wrote {len(cubin)} bytes that are no 64-bit ELF file")
+        raise ToolError(f"ptxas wrote {len(cubin)} bytes that are not a 64-bit ELF file")
     (machine,) = struct.unpack_from("<H", cubin, 18)
     if machine != _MACHINE_CUDA:
         raise ToolError(f"ptxas wrote an ELF file for machine {machine}, not for CUDA ({_MACHINE_CUDA})")
@@ -84,7 +84,7 @@ def capability(cubin: bytes) -> int:
 
 
 def kernels(found: list[Section]) -> list[CubinKernel]:
-    """The kernels of a cubin with these sections.  Raises `ToolError` where they contradict themselves."""
+    """The kernels of a cubin with these sections.  Raises `ToolError` where they are inconsistent."""
     attributes = {
         section.name.removeprefix(_INFO): section.data for section in found if section.name.startswith(_INFO)
     }

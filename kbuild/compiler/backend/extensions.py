@@ -1,4 +1,4 @@
-"""A PTX text that widens 8 and 16 bits to 64 in two steps, for ptxas loses what a single one cuts off.
+"""A PTX text that widens 8 and 16 bits to 64 in two steps, because ptxas loses the wrap-around of a single one.
 
     add.s16 %rs2, %rs1, 16;        add.s16 %rs2, %rs1, 16;
     cvt.u64.u16 %rd1, %rs2;        { .reg .b32 %wide;  cvt.u32.u16 %wide, %rs2;  cvt.u64.u32 %rd1, %wide; }

@@ -1,4 +1,4 @@
-"""What a kernel says of itself that is given as LLVM or PTX text, where no module is there to ask."""
+"""What is read from the text of a kernel that is given as LLVM or PTX, without a module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GivenCode:
     """`llir` or `ptx`."""
     text: str
     file: str
-    """What messages call it."""
+    """Its name in messages."""
     name: str
     """The entry's symbol."""
     warps: int

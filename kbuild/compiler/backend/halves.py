@@ -1,4 +1,4 @@
-"""A PTX text that holds every 16-bit value in a register of 32 bits, for ptxas spills halves of registers
+"""A PTX text that keeps every 16-bit value in a register of 32 bits, because ptxas spills halves of registers
 wrongly.
 
     add.f16 %rs3, %rs1, %rs2;          cvt.u16.u32 %half0, %word1;  cvt.u16.u32 %half1, %word2;
@@ -8,7 +8,7 @@ wrongly.
 ptxas keeps two 16-bit values in the halves of one register.  Where it spills both, one by one, it writes the
 lower half for either of them (12.8 to 13.5, at all levels but 0; seen on an H200: of a kernel with 255
 registers seven values in 128 were their neighbours').  Values that take a whole register each are spilled
-right.  The conversions cost instructions, and the registers that halves would have shared: the text is for
+correctly.  The conversions cost instructions, and the registers that halves would have shared: the text is for
 kernels of which ptxas has spilled upper halves.
 """
 
@@ -22,7 +22,7 @@ _STATEMENT = re.compile(
     r"(?P<guard>@!?[%$\w]+[ \t]+)?(?P<name>\b[a-z][\w.:]*)[ \t]+(?P<operands>[^;/\n]*%rs\d[^;/\n]*);"
 )
 _RESULT = re.compile(r"\{[^}]*\}|[^,{\[]+")
-"""The first operand, where that is no address."""
+"""The first operand, where that is not an address."""
 _HALF = re.compile(r"%rs(\d+)\b")
 
 

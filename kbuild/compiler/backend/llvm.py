@@ -1,6 +1,6 @@
 """LLVM text to PTX.
 
-LLVM gets little to do: the lowering folds and merges already, and ptxas optimises again.  What is left are
+LLVM gets little to do: the lowering folds and merges already, and ptxas optimises again.  What is left is
 inlining of helper functions, instruction combining, and dead code.
 """
 
@@ -25,8 +25,8 @@ its time."""
 OPTIONS = ("-nvptx-short-ptr", "-nvptx-mad-wide-opt", f"-opt-disable={_IDLE_PASSES}")
 """Pointers to shared memory have 32 bits; wide multiply-adds are used."""
 _FUSION = "-nvptx-fma-level"
-"""Whether products and sums contract to fma: 2, or 0 for `mul.rn` and `add.rn`, which ptxas does not contract
-either."""
+"""Whether multiplications and additions contract to fma: 2, or 0 for `mul.rn` and `add.rn`, which ptxas does not
+contract either."""
 _GUARD = "-enable-poison-reuse-guard"
 """Straight-line strength reduction asks of each pair of sums whether one of them may be poison before one is
 made of the other. Sums here carry no marks of the lowering's, only such as LLVM itself has proved, so the
@@ -79,7 +79,7 @@ def to_ptx(
     """The PTX of an LLVM module, for the target's architecture or a variant of it (`sm_90a`) and PTX version
     (`ptx80`).
 
-    With `fuses` products and the sums that they enter are rounded once.
+    With `fuses`, a multiplication and the addition that uses it are rounded once.
 
     Raises `InternalError` when LLVM rejects the text: the lowering is wrong then.
     """

@@ -2,7 +2,7 @@
 
 `import llvmlite.binding` takes 40 ms, longer than a small kernel takes to compile, nearly all of it for
 classes that nothing here uses.  Loading the library alone takes 8, and the functions needed from it are few:
-they are declared below, and a test holds the declarations against llvmlite's own.
+they are declared below, and a test compares the declarations with llvmlite's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A PTX text about which ptxas can prove nothing: what it leaves out of this one, it drops without a reason.
+"""A PTX text about which ptxas can prove nothing: it has no reason to leave out any instruction of it.
 
     setp.lt.s32 %p1, %r1, 8;           setp.lt.s32 %p1, %r1, 8;  xor.pred %p1, %p1, %opaque;
     @%p2 st.global.b32 [%rd1], %r2;    xor.pred %guarded1, %p2, %other;  @%guarded1 st.volatile.global.b32
@@ -7,9 +7,9 @@
     mma.sync… {%r3, …}, {%r4, …}, …;   mov.u32 %read32_1, %clock;  xor.b32 %read32_1, %read32_1, %r4;
                                        mma.sync… {%r3, …}, {%read32_1, …}, …;
 
-Where ptxas proves that a store never happens, or is overwritten, it leaves out, rightly, the products that
-only this store has a use for; of equal `mma` (where one is made of several instructions: of equal parts of
-them) it keeps one.  The text made here is never run: it is assembled to count what comes of its products.
+Where ptxas proves that a store never happens, or is overwritten, it rightly leaves out the MMAs that only this
+store uses; of equal `mma` (where one is made of several instructions: of equal parts of them) it keeps one.
+The text made here is never run: it is assembled to count the instructions that its MMAs become.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _MMA = re.compile(r"(?<![\w.])(mma\.[\w.:]+\s*(?:\{[^}]*\}|[^,{]*),\s*\{?\s*)([%
 """An `mma`, and the first register of A."""
 _BODY = re.compile(r"\.(?:entry|func)\b[^{;]*\{")
 _CLOCK = "mov.u32 %ticks, %clock;\nsetp.eq.b32 %opaque, %ticks, 12345;\nsetp.eq.b32 %other, %ticks, 54321;\n"
-"""Conditions that hold once in a while: the clock is no constant.  There are two, for one would undo itself."""
+"""Conditions that hold once in a while: the clock is not a constant.  There are two, because one would cancel
+itself."""
 
 
 def opaque(ptx: str) -> str:

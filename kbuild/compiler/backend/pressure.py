@@ -1,7 +1,7 @@
-"""How many registers a PTX text keeps at once, were its instructions to stay in their order.
+"""How many registers a PTX text keeps at once if its instructions stay in their order.
 
-ptxas moves instructions, makes values anew and knows loops, so this is no forecast of its registers.  But
-where the text needs several times what a thread may have, it spills.
+ptxas moves instructions, rematerializes values and knows loops, so this does not predict its registers.  But
+where the text needs several times the registers that a thread may have, it spills.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Installed(NamedTuple):
 
 
 def parsed(version: str) -> tuple[int, ...]:
-    """The numbers of a version; none of what is no version."""
+    """The numbers of a version; empty for text that is not a version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else ()
 
@@ -98,8 +98,8 @@ def is_of(version: tuple[int, ...], series: str) -> bool:
 
 
 def installed(ask: Callable[[str], str], entries: Iterable[str] | None = None) -> list[Installed]:
-    """Every ptxas in a wheel of Python's path, the newest first; `ask` tells the version of one that no
-    wheel's RECORD names."""
+    """Every ptxas in a wheel of Python's path, the newest first; `ask` returns the version of one that
+    no wheel's RECORD names."""
     found: dict[str, Installed] = {}
     for entry in sys.path if entries is None else entries:
         root = Path(entry or ".")

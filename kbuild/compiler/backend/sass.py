@@ -1,8 +1,8 @@
 """Tensor-core instructions, in PTX and in the machine code (SASS) that ptxas makes of it, as data.
 
 Instructions of sm_80 to sm_120 have 16 bytes, of which the low 9 bits name the operation.  NVIDIA documents
-the names alone; the numbers, and how many instructions become of one of PTX, were found by experiment with
-ptxas 12.8 to 13.5, and tests hold them against nvdisasm.
+the names alone; the numbers, and how many instructions one of PTX becomes, were found by experiment with
+ptxas 12.8 to 13.5, and tests compare them with nvdisasm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPERATIONS = {
 }
 """The operations that multiply matrices, and the low 9 bits of their code."""
 HAS_COLUMNS = ("HGMMA", "QGMMA")
-"""Those whose bits 53 to 57 are the columns of the product over 8, less one."""
+"""Those whose bits 53 to 57 are the columns of the result divided by 8, less one."""
 
 CAPABILITIES = range(80, 130)
 """Architectures whose machine code is known here."""
@@ -39,14 +39,14 @@ class MmaKind(NamedTuple):
 
     operation: str
     columns: int = 0
-    """Columns of the result, where they are told apart."""
+    """Columns of the result, where they are distinguished."""
 
     def __str__(self) -> str:
         return f"{self.operation} of {self.columns} columns" if self.columns else self.operation
 
 
 class PtxRule(NamedTuple):
-    """What becomes of an instruction of PTX."""
+    """What an instruction of PTX becomes."""
 
     family: str
     """The first part of its name, up to the first period."""
@@ -84,7 +84,7 @@ TABLE = (
     _row("wmma", "s8 u8", "IMMA"),
     _row("wmma", "f64", "DMMA"),
 )
-"""What is not here is not counted: sm_90 and newer have neither 4-bit nor XOR products, and no architecture here
+"""What is not here is not counted: sm_90 and newer have neither 4-bit nor XOR MMAs, and no architecture here
 those of 8×8×4 f16; ptxas makes a routine for them, which all of them call."""
 _ROUTINES = ("mma.sync.aligned.m8n8k4.row.", "mma.sync.aligned.m8n8k4.col.")
 
@@ -109,7 +109,7 @@ def _is_comment(ptx: str, place: int) -> bool:
 
 
 def expected(names: Iterable[str], capability: int) -> Counter[MmaKind]:
-    """How many instructions of each kind have to come of PTX instructions of these names."""
+    """How many instructions of each kind PTX instructions of these names must become."""
     found: Counter[MmaKind] = Counter()
     for name, number in Counter(names).items():
         row = _row_of(name, capability)

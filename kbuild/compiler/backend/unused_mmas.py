@@ -5,8 +5,8 @@
     st.global.b32 [%rd1], %r1;
 
 LLVM keeps them, for they are asm with side effects.  A register is used where anything but arithmetic reads
-it, or arithmetic whose result is used, before it is written anew: a register that holds a sum of a loop which
-nothing reads may have held a constant that much reads.  (Faint variables: R. Giegerich, U. Möncke and R.
+it, or arithmetic whose result is used, before it is overwritten: a register that holds a loop's sum which
+nothing reads may have held a constant with many readers.  (Faint variables: R. Giegerich, U. Möncke and R.
 Wilhelm, "Invariance of Approximative Semantics with Respect to Program Transformations", 1981.)
 """
 
@@ -78,7 +78,7 @@ _ARITHMETIC = frozenset(
         "xor",
     }
 )
-"""Families of instructions that do nothing but give their results."""
+"""Families of instructions without side effects."""
 _EFFECTS = ("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "ld.volatile", "wmma.load", "wmma.store")
 _STATEMENT = re.compile(r"(?:@!?([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _BEFORE = re.compile(r"(?:\s|[{}]|[\w$]+:(?!:))*")
@@ -97,14 +97,14 @@ class _Instruction(NamedTuple):
     labels: tuple[str, ...]
     """Those that stand before it."""
     writes: frozenset[str]
-    """The registers that it does nothing but write; of those that do more, none."""
+    """The registers that it writes, where it has no side effects; otherwise empty."""
     reads: frozenset[str]
     """Registers, and the label that a branch goes to."""
     is_guarded: bool
 
 
 def unused(ptx: str) -> list[str]:
-    """The names of the instructions that multiply matrices for nothing, in order."""
+    """The names of the MMAs whose results nothing uses, in order."""
     instructions = list(_instructions(_COMMENT.sub("", ptx)))
     at_label: dict[str, set[str]] = {label: set() for one in instructions for label in one.labels}
     while True:

@@ -1,9 +1,9 @@
-"""What kernels mean, in numpy: the oracle against which passes and the compiler are checked, on any machine.
+"""The semantics of kernels, in numpy: the reference with which passes and the compiler are compared.
 
     run(module, [x, y, out, 1000], grid=(4,))
 
-Programs run one after the other; one that waits for another lets it run.  Memory is checked: an access
-outside the arrays raises `InterpretError` at its line. Masked-off lanes and shared memory nobody wrote hold
+Programs run one after the other; a program that waits for another lets it run.  Memory is checked: an access
+outside the arrays raises `InterpretError` at its line. Masked-off lanes and unwritten shared memory hold
 NaN.  Arrays of bf16 are uint16, of f8 uint8: `encode` and `decode`.
 """
 
@@ -71,7 +71,7 @@ def run(
     trace: Trace | None = None,
 ) -> None:
     """Run a kernel over a grid of 1 to 3 axes.  `arguments` are numpy arrays, which it may write, and
-    numbers; in order or by name.  A `trace` is told what was read and written.
+    numbers; in order or by name.  A `trace` records what was read and written.
 
     Raises `InterpretError` when an argument does not fit, an access is out of bounds or an assertion fails.
     """
@@ -151,8 +151,7 @@ def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:
 
 
 def signature_of(arguments: Mapping[str, Any], types: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest; `types` says it where numpy has no such
-    type."""
+    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest; `types` gives the types that numpy lacks."""
     signature: dict[str, str] = {}
     for name, given in arguments.items():
         if types is not None and name in types:

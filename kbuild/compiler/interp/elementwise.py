@@ -1,4 +1,4 @@
-"""What elementwise operations mean: the numpy function that their class names, or one of the table here."""
+"""The meaning of elementwise operations: the numpy function that their class names, or one of the table here."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from kbuild.compiler.ops.elementwise import Bitcast, Constant, Elementwise, Sele
 
 _TABLE: dict[str, Callable[..., Array]] = {}
 _ARITHMETIC = ("add", "subtract", "multiply", "divide", "fma")
-"""Functions that are to be computed without rounding where values are wide."""
+"""Functions that are computed without rounding where values are wide."""
 _EXACT = (Bitcast, Select, TruncF)
-"""Operations whose function gives numbers of the result's type: to round those would make numbers of f8's
-infinities."""
+"""Operations whose function returns numbers of the result's type: rounding those would turn f8's infinities
+into finite numbers."""
 
 
 def _named(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -45,7 +45,7 @@ def function_of(op: type[Elementwise]) -> Callable[..., Array] | None:
 @means(Elementwise)
 def elementwise(machine: Machine, op: Elementwise) -> Array:
     function = function_of(type(op))
-    assert function is not None, f"{op.op_name} names {op.numpy!r}, which is nowhere"
+    assert function is not None, f"{op.op_name} names {op.numpy!r}, which does not exist"
     operands = [machine[operand] for operand in op.operands]
     type_ = element_of(op.results[0].type)
     if op.numpy in _ARITHMETIC:
@@ -188,8 +188,8 @@ def cmpf(op: Any, a: Array, b: Array) -> Array:
 
 @_named
 def fma(op: Op, a: Array, b: Array, c: Array) -> Array:
-    """One rounding: float64 holds the products of all narrower types exactly, and what sums lose is added to
-    them.
+    """a·b + c, rounded once: float64 holds the products of all narrower types exactly, and the rounding error
+    of the sum is added to it.
 
     Dekker, "A floating-point technique for extending the available precision" (1971); for narrower types the
     sum is rounded to odd, with which rounding again is as good as rounding once (Boldo and Melquiond 2008).
@@ -218,7 +218,7 @@ def _extreme(name: str, is_least: bool) -> None:
         found = choose(a, b)
         if np.asarray(found).dtype.kind != "f":
             return found
-        # Of two zeros numpy takes either, as the processor likes; PTX has -0 less than +0.
+        # Of two zeros numpy returns either, depending on the processor; in PTX -0 is less than +0.
         return np.where(a == b, np.where(np.signbit(b) == is_least, b, a), found)
 
     _TABLE[name] = function

@@ -52,7 +52,7 @@ def element_named(name: str) -> Type:
 
 
 class Wide:
-    """What is found out while f32 is computed in float64."""
+    """What is found while f32 is computed in float64."""
 
     def __init__(self) -> None:
         self.rounded = False
@@ -109,7 +109,7 @@ def encode(values: Array, type_: Type) -> Array:
 
 
 def decode(stored: Array, type_: Type) -> Array:
-    """The values of what is kept in memory."""
+    """The values of numbers as they are kept in memory."""
     element = element_of(type_)
     if element == BF16:
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -155,7 +155,7 @@ def _rounded(values: Array, type_: Type, toward_zero: bool) -> Array:
 
 
 def poison(type_: Type, shape: tuple[int, ...]) -> Array:
-    """What a value holds that nobody defined: NaN, or a number that shows."""
+    """The content of an undefined value: NaN, or a conspicuous number."""
     element = element_of(type_)
     if isinstance(element, FloatType):
         return np.full(shape, np.nan, value_dtype(element))

@@ -1,6 +1,6 @@
-"""What the operations of the GPU level mean to a program of one thread.
+"""The meaning of the operations of the GPU level in a program of one thread.
 
-Layouts say nothing here.  Asynchronous copies are as late as they may be: until a wait covers it, the
+Layouts have no effect here.  Asynchronous copies land as late as possible: until a wait covers it, the
 destination of a copy shows NaN, so that a missing wait, or a buffer used too early, changes the results.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.interp.memory import SharedTile
-from kbuild.compiler.interp.tensor import masked_load, matrix_product
+from kbuild.compiler.interp.tensor import masked_load, matmul_add
 from kbuild.compiler.ir.types import MemDescType, like
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
@@ -72,7 +72,7 @@ def local_store(machine: Machine, op: LocalStore) -> None:
 
 @means(LocalDot)
 def local_dot(machine: Machine, op: LocalDot) -> Array:
-    return matrix_product(machine[op.a].read(), machine[op.b].read(), machine[op.c], op.c.type)
+    return matmul_add(machine[op.a].read(), machine[op.b].read(), machine[op.c], op.c.type)
 
 
 @means(MemDescIndex)

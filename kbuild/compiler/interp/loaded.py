@@ -1,4 +1,4 @@
-"""Kernels loaded from their text, for those who run them and know nothing of the IR."""
+"""Kernels loaded from their text, for code that runs them without knowing the IR."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from kbuild.errors import InterpretError
 Meaning = Callable[["Machine", Any], Any]
 MEANINGS: dict[type[Op], Meaning] = {}
 MAX_ROUNDS = 1 << 20
-"""Rounds of a `while`, after which it is taken to have no end."""
+"""Rounds of a `while` after which it is assumed to have no end."""
 
 
 def means(*classes: type[Op]) -> Callable[[Meaning], Meaning]:
@@ -89,12 +89,12 @@ class Machine:
         self.outgoing: list[Any] = []
         """Copies from tiles to memory that may not have been done, oldest first."""
         self.turns: Any = None
-        """Who takes turns with the program, where a producer runs beside it."""
-        self.products: list[PendingValue] = []
-        """Asynchronous products issued and not waited for, oldest first."""
+        """The producer that runs beside the program, and when it runs; None without one."""
+        self.dots: list[PendingValue] = []
+        """Asynchronous dots issued and not waited for, oldest first."""
 
     def __getitem__(self, value: Value) -> Any:
-        """What reading a value gives; `values` has what is to be handed on."""
+        """What reading a value gives; `values` has what is passed on."""
         found = self.values[value]
         return found.shown() if isinstance(found, PendingValue) else found
 
@@ -121,7 +121,7 @@ class Machine:
         raise InterpretError("a block ends without a terminator")
 
     def write_copies(self, count: int) -> None:
-        """The oldest copies from tiles are done: in whatever order, so the last comes first here."""
+        """The oldest copies from tiles are done: in any order, so here the last comes first."""
         for copy in reversed(self.outgoing[:count]):
             copy.write(self)
         del self.outgoing[:count]
@@ -130,14 +130,12 @@ class Machine:
         """The program ends, and its copies with it."""
         for copy in self.outgoing:
             if not copy.is_read:
-                raise InterpretError(
-                    "a program ends while the copy engine reads its shared memory", copy.op.loc
-                )
+                raise InterpretError("a program ends while TMA reads its shared memory", copy.op.loc)
         self.write_copies(len(self.outgoing))
 
 
 def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], grid: Index) -> None:
-    """All programs of a grid, axis 0 fastest, one after the other; where they wait for each other, in turns."""
+    """All programs of a grid, axis 0 fastest, one after the other; interleaved where they wait for each other."""
     kernel = module.kernel
     shared = int(kernel.attrs.get("shared", 0))
 

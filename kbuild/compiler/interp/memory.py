@@ -28,8 +28,8 @@ class Trace:
         self.written: dict[str, np.ndarray] = {}
         """Which bytes were written."""
         self.conflict = ""
-        """The first place that two programs, or two elements of one store, wrote different values to; its
-        order decides."""
+        """The first place to which two programs, or two elements of one store, wrote different values, so that
+        the result depends on their order."""
         self.program = 0
         """The number of the program that runs."""
 
@@ -78,9 +78,9 @@ class GlobalMemory:
         self.names = names or [f"array {number}" for number in range(len(arrays))]
         self.changes = self.changes_before = -1
         """How often the bytes of memory have been changed, and had been when the round of a loop began; -1
-        while nobody asks."""
+        while no loop is watched."""
         self.seen: Seen | None = None
-        """What the loop that is watched has looked at in this round."""
+        """What the watched loop has read in this round."""
         self.starts: list[int] = []
         end = _ALIGNMENT
         for array in arrays:
@@ -116,7 +116,7 @@ class GlobalMemory:
         self.seen = None
 
     def begin_watching(self) -> None:
-        """From now on changes are counted, and what a program looks at is kept."""
+        """From now on changes are counted, and what a program reads is recorded."""
         self.changes = max(self.changes, 0)
         self.begin_round()
 
@@ -124,10 +124,10 @@ class GlobalMemory:
         """A round of a loop that is watched begins."""
         self.changes_before, self.seen = self.changes, []
 
-    def told(self, seen: Seen | None) -> str:
-        """The last thing that a loop has looked at, in words: its element of an array, and what that holds."""
+    def description(self, seen: Seen | None) -> str:
+        """The last thing that a loop has read, in words: the element of an array, and its value."""
         if not seen:
-            return "it looks at nothing"
+            return "it reads nothing"
         places, type_, loc = seen[-1]
         dtype = np.dtype(memory_dtype(type_))
         first = int(np.atleast_1d(places)[0])
@@ -136,7 +136,7 @@ class GlobalMemory:
         return f"{loc or 'it'} reads {self.element(first * dtype.itemsize, dtype.itemsize)}{more}, which is {value}"
 
     def array_of(self, seen: Seen) -> str:
-        """The name of the array that a loop has looked at last."""
+        """The name of the array that a loop has read last."""
         places, type_, _ = seen[-1]
         first = int(np.atleast_1d(places)[0]) * np.dtype(memory_dtype(type_)).itemsize
         return self.names[max(int(np.searchsorted(self._starts, first, "right")) - 1, 0)]
@@ -180,7 +180,9 @@ class GlobalMemory:
         if wrong.any():
             self._out_of_bounds(offsets, owner, wrong, size, verb, loc)
         if (offsets % size).any():
-            raise InterpretError(f"{verb} of {size} bytes at an address that is no multiple of {size}", loc)
+            raise InterpretError(
+                f"{verb} of {size} bytes at an address that is not a multiple of {size}", loc
+            )
         return offsets // size
 
     def _out_of_bounds(
@@ -233,7 +235,7 @@ class SharedTile:
         self._elements()[self.offsets] = encode(values, self.type)
 
     def spoil(self) -> None:
-        """Fill the tile with what shows: all bits set is NaN in every floating-point type."""
+        """Fill the tile with a conspicuous value: all bits set is NaN in every floating-point type."""
         dtype = memory_dtype(self.type)
         bits = np.full(1, 0xFF, np.uint8).repeat(np.dtype(dtype).itemsize).view(dtype)[0]
         self._elements()[self.offsets] = bits

@@ -1,8 +1,8 @@
-"""What the products of warpgroups mean to a program of one thread.
+"""The meaning of warpgroup dots and TMA copies in a program of one thread.
 
-They compute when they are issued, but show NaN until a wait covers them; and for good, if their tiles have
-changed by then. So a missing wait, or a buffer used again too early, changes the results.  Copies by the copy
-engine land when the barrier that counts their bytes is waited for, and their tiles show NaN until then.
+Dots compute when they are issued, but show NaN until a wait covers them, and permanently if their tiles have
+changed by then. So a missing wait, or a buffer reused too early, changes the results.  TMA copies land when
+the barrier that counts their bytes is waited for, and their tiles show NaN until then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import Machine, PendingValue, means
 from kbuild.compiler.interp.memory import SharedTile
-from kbuild.compiler.interp.tensor import combine_at, matrix_product
+from kbuild.compiler.interp.tensor import combine_at, matmul_add
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
@@ -33,7 +33,7 @@ from kbuild.errors import InterpretError
 
 
 class PendingDot(PendingValue):
-    """The result of a product that may not have ended."""
+    """The result of a dot that may not have ended."""
 
     def __init__(
         self, value: Array, tiles: list[tuple[SharedTile, Array]], previous: PendingValue | None
@@ -59,27 +59,27 @@ def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | PendingDot:
             value = tiles[-1][1]
         operands.append(value)
     c = machine.values[op.c]
-    total = matrix_product(operands[0], operands[1], c.value if isinstance(c, PendingValue) else c, op.c.type)
+    total = matmul_add(operands[0], operands[1], c.value if isinstance(c, PendingValue) else c, op.c.type)
     if not op.is_async:
-        end_products(machine, 0)
+        end_dots(machine, 0)
         return total
-    product = PendingDot(total, tiles, c if isinstance(c, PendingValue) else None)
-    machine.products.append(product)
-    return product
+    dot = PendingDot(total, tiles, c if isinstance(c, PendingValue) else None)
+    machine.dots.append(dot)
+    return dot
 
 
 @means(WarpGroupDotWait)
 def warp_group_dot_wait(machine: Machine, op: WarpGroupDotWait) -> tuple[Array, ...]:
-    end_products(machine, op.pendings)
+    end_dots(machine, op.pendings)
     return tuple(machine[value] for value in op.values)
 
 
-def end_products(machine: Machine, pendings: int) -> None:
-    """Let all but the last so many products end."""
-    count = max(len(machine.products) - pendings, 0)
-    for product in machine.products[:count]:
-        product.end()
-    del machine.products[:count]
+def end_dots(machine: Machine, pendings: int) -> None:
+    """End all dots but the last `pendings`."""
+    count = max(len(machine.dots) - pendings, 0)
+    for dot in machine.dots[:count]:
+        dot.end()
+    del machine.dots[:count]
 
 
 @means(FenceAsyncShared)
@@ -153,7 +153,7 @@ def barrier_expect(machine: Machine, op: BarrierExpect) -> None:
 
 @means(WaitBarrier)
 def wait_barrier(machine: Machine, op: WaitBarrier) -> None:
-    """The phase completes now, as late as it may."""
+    """The phase completes now, as late as possible."""
     barrier = _counting(machine, machine[op.barrier], op)
     phase = int(machine[op.phase])
 
@@ -172,7 +172,7 @@ def wait_barrier(machine: Machine, op: WaitBarrier) -> None:
 
 @means(ArriveBarrier)
 def arrive_barrier(machine: Machine, op: ArriveBarrier) -> None:
-    """All warps arrive at once, which completes the phase; what others may write over is gone."""
+    """All warps arrive at once, which completes the phase; the tiles that others may overwrite are lost."""
     barrier = _counting(machine, machine[op.barrier], op)
     if machine[op.predicate]:
         barrier.phase ^= 1
@@ -202,7 +202,7 @@ def _block(
     begin = int(machine[op.indices[-1]]) * tensor.pitches[-1]
     if begin % _UNIT:
         raise InterpretError(
-            f"a box begins at byte {begin} of its rows, which is no multiple of {_UNIT}", op.loc
+            f"a box begins at byte {begin} of its rows, which is not a multiple of {_UNIT}", op.loc
         )
     inside = np.ones(shape, bool)
     addresses = np.full(shape, tensor.base, np.int64)
@@ -227,9 +227,9 @@ class Outgoing:
     is_read: bool = False
 
     def read(self) -> None:
-        """The tile is read as late as it may be, and must still be what it was."""
+        """Read the tile as late as possible, and check that it has not changed."""
         if not self.is_read and not np.array_equal(self.tile.read(), self.seen, equal_nan=True):
-            raise InterpretError("a tile is written anew before the copy engine has read it", self.op.loc)
+            raise InterpretError("a tile is overwritten before TMA has read it", self.op.loc)
         self.is_read = True
 
     def write(self, machine: Machine) -> None:

@@ -1,5 +1,5 @@
 """Programs whose warps do different things at once: the producer runs in a Python thread of its own, and the
-two take turns, each going on until it has to wait for the other."""
+two alternate, each running until it has to wait for the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbuild.errors import InterpretError
 
 
 class _PartitionAbandonedError(Exception):
-    """The program has ended by a mistake: what the producer would do is of no interest."""
+    """The program has ended with an error: the producer stops."""
 
 
 class Turns:
@@ -40,7 +40,7 @@ class Turns:
         self.back.release()
 
     def give(self, is_waiting: Callable[[], bool]) -> bool:
-        """Let the other side go on until it waits too; False where it will never do what this side waits for."""
+        """Let the other side run until it waits too; False where this side would wait forever."""
         if threading.current_thread() is self.thread:
             self.back.release()
             self.go.acquire()
@@ -58,7 +58,7 @@ class Turns:
         return not is_waiting()
 
     def abandon(self) -> None:
-        """End the producer wherever it is."""
+        """Stop the producer."""
         if self.thread.is_alive():
             self.is_abandoned = True
             self.go.release()
@@ -71,7 +71,7 @@ def warp_specialize(machine: Machine, op: WarpSpecialize) -> None:
     try:
         machine.run(op.default)
         if not turns.is_done and not turns.give(lambda: not turns.is_done):
-            raise InterpretError("the producer waits for a buffer that nobody gives back", op.loc)
+            raise InterpretError("the producer waits for a buffer that is never released", op.loc)
     finally:
         turns.abandon()
         machine.turns = None

@@ -1,9 +1,8 @@
-"""The programs of a grid: one after the other, or in turns where they wait for each other.
+"""The programs of a grid: one after the other, or interleaved where they wait for each other.
 
-A program whose loop finds nothing new in memory hands its turn on, first to programs that have not begun,
-then to those that wait.  It keeps the Python thread in which it ran, for its place in the kernel is on that
-thread's stack; only one thread runs at any time, and a grid whose programs do not wait needs none but the
-caller's.
+A program whose loop finds nothing new in memory yields, first to programs that have not begun, then to those
+that wait.  It keeps the Python thread in which it ran, because its place in the kernel is on that thread's
+stack; only one thread runs at any time, and a grid whose programs do not wait needs only the caller's.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from kbuild.errors import InterpretError, Loc
 Index = tuple[int, int, int]
 
 MAX_WAITING = 1024
-"""Programs that may wait at a time; the others begin when one of these has ended."""
+"""Programs that may wait at the same time; the others begin when one of these has ended."""
 _PATIENCE = 64
-"""Rounds of a loop that looks at memory, after which others have a turn although it may still end by itself."""
+"""Rounds of a loop that reads memory, after which others run although it may still end by itself."""
 _SHOWN = 3
 """Programs that a report of a deadlock shows."""
 _LOOKS = (Atomic, Load, DescriptorLoad, DescriptorGather)
 _PLAIN = ("tt.", "arith.", "math.", "scf.", "ttg.convert_layout", "ub.")
-"""Names of operations that depend on nothing but their operands and global memory begin so."""
+"""Prefixes of operations that depend only on their operands and global memory."""
 
 
 class DeadlockError(InterpretError):
@@ -40,21 +39,21 @@ class DeadlockError(InterpretError):
 
     def __init__(self, message: str, loc: Loc | None, arrays: Sequence[str]) -> None:
         help = (
-            f"do locks, flags and counters begin as zeros? These are looked at: {', '.join(arrays)}"
+            f"do locks, flags and counters begin as zeros? The programs read: {', '.join(arrays)}"
             if arrays
             else ""
         )
         super().__init__(message, loc, help)
         self.arrays = tuple(arrays)
-        """The arrays that the programs look at."""
+        """The arrays that the programs read."""
 
 
 class _ProgramAbandonedError(Exception):
-    """Another program has failed: what this one would do is of no interest."""
+    """Another program has failed: this one stops."""
 
 
 class Spin:
-    """Watches the rounds of a loop that looks at memory."""
+    """Watches the rounds of a loop that reads memory."""
 
     def __init__(self, programs: Programs, op: While, body: Sequence[Op]) -> None:
         self.programs, self.op = programs, op
@@ -63,8 +62,7 @@ class Spin:
         programs.memory.begin_watching()
 
     def round(self, before: Sequence[Any], after: Sequence[Any]) -> None:
-        """A round is over: others have a turn where it changed nothing.  Raises InterpretError where none can
-        go on."""
+        """A round is over: others run if it changed nothing.  Raises InterpretError where none can go on."""
         memory = self.programs.memory
         self.rounds += 1
         is_stuck = (
@@ -76,7 +74,7 @@ class Spin:
 
 
 def spin_of(programs: Programs | None, op: While, functions: dict[str, Func]) -> Spin | None:
-    """What watches a loop; None for one that does not look at memory, or whose program is alone."""
+    """What watches a loop; None for one that does not read memory, or whose program is alone."""
     body = list(_reached(op, functions, set()))
     return (
         Spin(programs, op, body)
@@ -103,15 +101,15 @@ def _is_same(before: Any, after: Any) -> bool:
 
 
 class _Waiting:
-    """A program that has handed its turn on."""
+    """A program that has yielded."""
 
     def __init__(
         self, program: tuple[int, Index], loop: Loc | None, memory: GlobalMemory, is_stuck: bool
     ) -> None:
         (self.number, self.index), self.loop, self.seen = program, loop, memory.seen
         self.stuck_at = memory.changes if is_stuck else -1
-        """How often memory had been changed when the program could not go on until it is again; -1 if it
-        might."""
+        """How often memory had been changed when the program became stuck until the next change; -1 if it may
+        go on."""
         self.go = threading.Semaphore(0)
 
 
@@ -130,8 +128,8 @@ class Programs:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """All programs.  Raises what one of them raises, and InterpretError where all that are left wait for
-        ever."""
+        """Run all programs.  Raises what one of them raises, and InterpretError where all that are left wait
+        forever."""
         try:
             self._begin()
             if self._hand_on():
@@ -144,7 +142,7 @@ class Programs:
             raise self._error
 
     def give_way(self, loop: Loc | None, is_stuck: bool) -> None:
-        """Let others have a turn: the program is in a `loop`, and `is_stuck` there until memory changes.
+        """Yield to others: the program is in a `loop`, and `is_stuck` there until memory changes.
 
         Raises InterpretError where no program can go on.
         """
@@ -152,7 +150,7 @@ class Programs:
         waiting = _Waiting(mine, loop, self.memory, is_stuck)
         self._waiting.append(waiting)
         if self._todo and len(self._waiting) <= MAX_WAITING:
-            # The context says in which precision f32 is computed.
+            # The context has the precision in which f32 is computed.
             thread = threading.Thread(target=contextvars.copy_context().run, args=(self._serve,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -172,7 +170,7 @@ class Programs:
             self._work(self, self._current[1])
 
     def _serve(self) -> None:
-        """The life of a further thread."""
+        """The body of a further thread."""
         try:
             with np.errstate(all="ignore"):
                 self._begin()
@@ -182,7 +180,7 @@ class Programs:
             self._fail(error)
 
     def _hand_on(self) -> bool:
-        """Let the next go on that can; False if none waits.  Raises InterpretError if none can."""
+        """Resume the next program that can go on; False if none waits.  Raises InterpretError if none can."""
         for waiting in self._waiting:
             if waiting.stuck_at != self.memory.changes:
                 self._waiting.remove(waiting)
@@ -193,7 +191,7 @@ class Programs:
         return False
 
     def _fail(self, error: BaseException) -> None:
-        """The grid ends by an error: all that wait end, too."""
+        """The grid ends with an error: all waiting programs end, too."""
         if self._error is None and not isinstance(error, _ProgramAbandonedError):
             self._error = error
         while self._waiting:
@@ -203,12 +201,12 @@ class Programs:
     def _deadlock(self) -> DeadlockError:
         shown = list(self._waiting)[:_SHOWN]
         lines = [
-            f"program {one.index}{'' if one.loop is None else f' in the loop at {one.loop}'}: {self.memory.told(one.seen)}"
+            f"program {one.index}{'' if one.loop is None else f' in the loop at {one.loop}'}: {self.memory.description(one.seen)}"
             for one in shown
         ]
         more = [f"and {len(self._waiting) - _SHOWN} programs more"] if len(self._waiting) > _SHOWN else []
         message = "\n".join(
-            ["no program can go on: these wait for what nobody writes any more", *lines, *more]
+            ["no program can go on: these wait for values that are never written", *lines, *more]
         )
         arrays = dict.fromkeys(self.memory.array_of(one.seen) for one in self._waiting if one.seen)
         return DeadlockError(message, shown[0].loop, list(arrays))

@@ -1,4 +1,4 @@
-"""What operations on tensors mean."""
+"""The meaning of operations on tensors."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def advance(machine: Machine, op: Advance) -> BlockPointer:
 
 @means(MakeTensorDescriptor)
 def make_tensor_descriptor(machine: Machine, op: MakeTensorDescriptor) -> BlockPointer:
-    """A block pointer at offset zero, held to what the copy engine asks for."""
+    """A block pointer at offset zero, checked for what TMA requires."""
     assert isinstance(op.type, DescriptorType)
     base, block = int(machine[op.base]), op.type.block
     shape, strides = (tuple(int(machine[v]) for v in values) for values in (op.shape, op.strides))
@@ -279,7 +279,7 @@ def load(machine: Machine, op: Load) -> Array:
 def masked_load(
     machine: Machine, addresses: Array, mask: Array | None, other: Array | None, type_: Type, loc: Any
 ) -> Array:
-    """What lies at addresses; `other`, or else what shows, where the mask is false."""
+    """The values at addresses; `other`, or else an undefined value, where the mask is false."""
     if mask is None:
         return machine.memory.load(addresses, type_, loc)
     result = poison(type_, shape_of(type_)) if other is None else np.array(other)
@@ -355,20 +355,20 @@ def _rounded(values: Array, type_: Type) -> Array:
     return round_to(values, type_) if isinstance(element_of(type_), FloatType) else values
 
 
-# Products, reductions, scans
+# Dots, reductions, scans
 
 
 @means(Dot)
 def dot(machine: Machine, op: Dot) -> Array:
-    return matrix_product(machine[op.a], machine[op.b], machine[op.c], op.c.type)
+    return matmul_add(machine[op.a], machine[op.b], machine[op.c], op.c.type)
 
 
-def matrix_product(a: Array, b: Array, c: Array, type_: Type) -> Array:
+def matmul_add(a: Array, b: Array, c: Array, type_: Type) -> Array:
     """a·b + c.  Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands
     are not cut to tf32."""
     wide = np.float64 if isinstance(element_of(type_), FloatType) else np.int64
-    product = np.matmul(a.astype(wide), b.astype(wide))
-    total = product + c.astype(product.dtype)
+    dot = np.matmul(a.astype(wide), b.astype(wide))
+    total = dot + c.astype(dot.dtype)
     return (
         round_to(total, type_)
         if isinstance(element_of(type_), FloatType)
@@ -432,7 +432,7 @@ def histogram(machine: Machine, op: Histogram) -> Array:
 
 @means(Barrier, GridDependencyWait, LaunchDependents)
 def barrier(machine: Machine, op: Barrier | GridDependencyWait | LaunchDependents) -> None:
-    """Nothing: the program has one thread here, and launches follow each other whole."""
+    """Does nothing: the program has one thread here, and launches do not overlap."""
 
 
 @means(Assert)

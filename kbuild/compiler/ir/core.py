@@ -451,8 +451,7 @@ class Func(Op, name="tt.func"):
     attrs: dict[str, Any]
     """Facts of the whole function: `num_warps`, `num_stages`, after allocation `shared` (bytes)."""
     argument_hints: tuple[dict[str, Any], ...] = ()
-    """Per argument what the caller promises: `divisibility`, of a pointer in bytes, of an integer as a
-    factor."""
+    """The hints of each argument: `divisibility`, of a pointer in bytes, of an integer as a factor."""
 
     @property
     def arguments(self) -> list[Value]:

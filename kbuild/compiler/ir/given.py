@@ -1,4 +1,4 @@
-"""Modules that are handed in as text: what is wrong with one is the text's mistake, and is said so."""
+"""Modules given as text: what is wrong with one is reported as an error of the text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from kbuild.errors import CompileError, InternalError, KbuildError, Loc
 
 
 def read_module(text: str, file: str) -> Module:
-    """The module of a text that anyone may have written.  Raises `CompileError` where it keeps not all rules
-    of the IR."""
+    """The module of a text from any source.  Raises `CompileError` where it breaks a rule of the IR."""
     with blamed_on(file):
         module = parse_module(text, file, with_places=True)
         for function in module.functions.values():
@@ -23,8 +22,7 @@ def read_module(text: str, file: str) -> Module:
 
 @contextmanager
 def blamed_on(file: str) -> Iterator[None]:
-    """Within it a pass may rely on more than `verify` checks: where one breaks, the text is not what a
-    compiler would write."""
+    """Reports internal errors of passes as errors of the text: passes may rely on more than `verify` checks."""
     try:
         yield
     except KbuildError as error:

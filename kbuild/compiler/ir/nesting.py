@@ -1,4 +1,4 @@
-"""What is inside of what: regions hold operations, which hold regions."""
+"""Nesting: regions hold operations, which hold regions."""
 
 from __future__ import annotations
 

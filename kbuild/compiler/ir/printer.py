@@ -50,8 +50,8 @@ class _Printer:
         arguments = []
         for index, argument in enumerate(func.arguments):
             hints = func.argument_hints[index] if index < len(func.argument_hints) else {}
-            promised = f" {self.attribute(hints)}" if hints else ""
-            arguments.append(f"{self.name(argument)}: {self.type(argument.type)}{promised}")
+            suffix = f" {self.attribute(hints)}" if hints else ""
+            arguments.append(f"{self.name(argument)}: {self.type(argument.type)}{suffix}")
         attributes = f" attributes {self.attribute(func.attrs)}" if func.attrs else ""
         self.lines.append(
             f"tt.func @{func.name}({', '.join(arguments)}){attributes} {{{self.location(func.loc)}"

@@ -13,8 +13,8 @@ class Trait(enum.Flag):
     """No effect, result depends on operands and attributes alone: may be removed, merged, and moved to where
     less runs it."""
     SPECULATABLE = enum.auto()
-    """Asks nothing of its operands: gives some number, and does no harm, whatever they are.  May run where
-    the program would not have run it, of operands that the program never gave it."""
+    """Requires nothing of its operands: it gives some number, without harm, whatever they are.  May run where
+    the program would not have run it, on operands that the program never gave it."""
     ELEMENTWISE = enum.auto()
     """Acts on each element alone; operands and results share shape and layout."""
     COMMUTES = enum.auto()
@@ -28,5 +28,5 @@ class Trait(enum.Flag):
 
 
 PURE = Trait.PURE | Trait.SPECULATABLE
-"""What operations are for which nothing stands against it.  Their lowering defines all of their results, also
-where C and LLVM do not: quotients by zero, shifts beyond the width, conversions beyond the range."""
+"""The traits of ordinary operations.  Their lowering defines all of their results, also where C and LLVM do
+not: quotients by zero, shifts beyond the width, conversions beyond the range."""

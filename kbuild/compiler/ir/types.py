@@ -204,7 +204,7 @@ def is_pointer(type_: Type) -> bool:
 def pointee_of(type_: Type) -> Type:
     """What a pointer, or each pointer of a tensor, points at."""
     element = element_of(type_)
-    assert isinstance(element, PointerType), f"{type_} is no pointer"
+    assert isinstance(element, PointerType), f"{type_} is not a pointer"
     return element.pointee
 
 

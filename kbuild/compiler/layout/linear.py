@@ -163,7 +163,7 @@ class LinearLayout:
         return tuple(first.setdefault(flat, register) for register, flat in enumerate(self.registers()))
 
     def unique_registers(self) -> list[int]:
-        """The registers that are no copy of a lower-numbered one."""
+        """The registers that are not copies of a lower-numbered one."""
         return [register for register, first in enumerate(self.representatives()) if register == first]
 
     # -- algebra ---------------------------------------------------------------------------------------------------

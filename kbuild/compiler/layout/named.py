@@ -121,8 +121,8 @@ def widened(layout: LinearLayout, vector: int) -> LinearLayout | None:
     thread: the lanes that had some of them take whole vectors further on instead.  None where a thread has
     too few to give in return.
 
-    For the accumulator of a product, whose threads have pairs, that is two lane bits exchanged for two of
-    registers.
+    For the accumulator of a dot, whose threads have pairs, that exchanges two lane bits for two register
+    bits.
     """
     registers, lanes = list(layout.bases_of("register")), list(layout.bases_of("lane"))
     units = [1 << bit for bit in range(vector.bit_length() - 1)]

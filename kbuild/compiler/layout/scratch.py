@@ -116,8 +116,8 @@ def _round_vectors(
 
 
 def _with_pivots(vectors: Sequence[int], rounds: Sequence[int]) -> list[int]:
-    """Those of the vectors that can be told apart by one bit each, which no other vector and no round vector
-    has."""
+    """Those of the vectors that can be distinguished by one bit each, which no other vector and no round
+    vector has."""
     chosen: list[int] = []
     for vector in vectors:
         if _pivots([*chosen, vector, *rounds]) is not None:

@@ -1,4 +1,4 @@
-"""Pictures of layouts, for people who look at IR."""
+"""Pictures of layouts, for people reading IR."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def shuffle_instructions(source: LinearLayout, destination: LinearLayout) -> int
 def _shuffle_reads(
     source: LinearLayout, destination: LinearLayout, vector_limit: int
 ) -> tuple[list[_ConversionStep], _Reads, int]:
-    """The steps between the destination registers, who reads whom, and the bits of registers that travel
+    """The steps between the destination registers, which lane reads which, and the bits of registers that travel
     together."""
     conversion = source.solve(destination)
     if not (conversion.keeps("warp") and conversion.keeps("block")):
@@ -182,7 +182,7 @@ def _step_sums(steps: Sequence[_ConversionStep]) -> list[_ConversionStep]:
 
 
 class _Reads:
-    """Who reads whom, the same in all rounds up to constants.
+    """Which lane reads which, the same in all rounds up to constants.
 
     A lane that is read by several lanes offers them one register each round.  Which of its readers' registers
     is due is `skip`: a linear function of the reading lane, made of the bits whose lanes were already read by

@@ -11,7 +11,7 @@ TERMINATOR = Trait.TERMINATOR
 
 
 class Yield(Op, name="scf.yield", traits=TERMINATOR):
-    """Ends a loop body or branch with the values it gives."""
+    """Ends a loop body or branch with the values that it passes on."""
 
     values: tuple[Value, ...]
 

@@ -281,7 +281,7 @@ class Fma(Ternary, name="math.fma", llvm="@llvm.fma", numpy="fma"):
 
 
 class ClampF(Ternary, name="tt.clampf", numpy="clampf"):
-    """`a` held between `b` and `c`; `propagate_nan` keeps a NaN of `a`."""
+    """`a` clamped between `b` and `c`; `propagate_nan` keeps a NaN of `a`."""
 
     propagate_nan: bool = False
 

@@ -19,9 +19,8 @@ class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
 
 
 class OpaqueCopy(Op, name="ttg.again", traits=PURE):
-    """The same elements of 16 bits, but the stages after this one cannot know: what was computed of `src` is
-    not kept for what is computed of the result.  Results of another `number` (1 to 15) are strangers to each
-    other, too."""
+    """A copy of 16-bit elements that later stages cannot recognize: they do not reuse values computed from `src`
+    for the result.  Results with different `number`s (1 to 15) are also independent of each other."""
 
     src: Value
     number: int

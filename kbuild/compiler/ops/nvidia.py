@@ -1,5 +1,4 @@
-"""Operations of NVIDIA's newer architectures (`ttng`): products by warpgroups, which run while the threads go
-on."""
+"""Operations of NVIDIA's newer architectures (`ttng`): wgmma, TMA and mbarriers."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
     """a·b + c by wgmma: `a` a tile of shared memory or a tensor, `b` a tile of shared memory, `atom` the
     instruction.
 
-    With `is_async` the result is there, and the operands may be overwritten, only after a
-    `ttng.warp_group_dot_wait` that covers it; until then it may be handed on, and be `c` of another such
-    product.
+    With `is_async` the result is available, and the operands may be overwritten, only after a
+    `ttng.warp_group_dot_wait` that covers it; until then it may be passed on, and be `c` of another such
+    dot.
 
     With `swapped` the instruction computes bᵀ·aᵀ + cᵀ, whose transpose this is: then `a` is a tile of shared
     memory, and `b` a tensor, so that memory may have its rows where the instruction wants columns.
@@ -35,13 +34,13 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
         return [self.c.type]
 
     def has(self, trait: Trait) -> bool:
-        """A product in flight is ordered with the waits, like a write."""
+        """A dot in flight is ordered with the waits, like a write."""
         return super().has(trait) or (self.is_async and trait is WRITES)
 
 
 class WarpGroupDotWait(Op, name="ttng.warp_group_dot_wait", traits=WRITES | Trait.COLLECTIVE):
-    """Waits until at most `pendings` of the warpgroup's products are in flight.  `values` are results of
-    products that have ended then, and are to be used through the results of this operation."""
+    """Waits until at most `pendings` of the warpgroup's dots are in flight.  `values` are results of dots
+    that have ended then, and must be used through the results of this operation."""
 
     values: tuple[Value, ...] = ()
     pendings: int = 0
@@ -63,8 +62,8 @@ class InitBarrier(Op, name="ttng.init_barrier", traits=WRITES):
     barriers: Value
     arrivals: int = 1
     fence: bool = True
-    """Whether a fence follows, which shows them to the copy engine; the pass `barriers` leaves out what
-    another one does."""
+    """Whether a fence follows, which makes them visible to TMA; the pass `barriers` leaves out what another
+    one does."""
 
 
 class InvalBarrier(Op, name="ttng.inval_barrier", traits=WRITES):
@@ -93,9 +92,9 @@ class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
 
 
 class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
-    """Each warp, where `predicate` holds, says at the barrier that it is done with `tiles`: others may write
-    them anew. `by_dots` says that nothing but products has read them, for which the warp has waited.
-    With several `programs` it says so at the same barrier of each one of the cluster, whose copies write
+    """Each warp, where `predicate` holds, signals at the barrier that it is done with `tiles`: others may
+    overwrite them. `by_dots` says that only dots have read them, for which the warp has waited.
+    With several `programs` it signals at the same barrier of each program of the cluster, whose copies write
     them."""
 
     barrier: Value

@@ -1,6 +1,6 @@
-"""Operations on tensors (`tt`): making, shaping, memory, reduction, products.
+"""Operations on tensors (`tt`): making, shaping, memory, reduction, dots.
 
-Where operands have layouts, `infer` derives the layout of the result; where it can't, the type is given.
+Where operands have layouts, `infer` derives the layout of the result; where it cannot, the type is given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ READS, WRITES = Trait.READS, Trait.WRITES
 
 
 def _tensor(value: Value) -> TensorType:
-    assert isinstance(value.type, TensorType), f"{value} is no tensor"
+    assert isinstance(value.type, TensorType), f"{value} is not a tensor"
     return value.type
 
 
@@ -153,8 +153,8 @@ class Split(Op, name="tt.split", traits=PURE):
 
 
 class AxisAttributes(Op, name="tt.axis_attributes", traits=PURE):
-    """`src` itself, with what the author promises of it per dimension (`tl.multiple_of`, `tl.max_contiguous`,
-    `tl.max_constancy`); an empty tuple promises nothing."""
+    """`src` itself, with what the author guarantees per dimension (`tl.multiple_of`, `tl.max_contiguous`,
+    `tl.max_constancy`); an empty tuple guarantees nothing."""
 
     src: Value
     divisibility: tuple[int, ...] = ()
@@ -190,8 +190,7 @@ class Load(Op, name="tt.load", traits=READS):
     """`evict_first`, `evict_last` or empty."""
     volatile: bool = False
     desc: Value | None = None
-    """The tensor descriptor of which the pointers and the mask are a block: a copy engine can do the load by
-    itself."""
+    """The tensor descriptor of which the pointers and the mask are a block: TMA can do the load."""
     indices: tuple[Value, ...] = ()
     """Where in the descriptor's tensor the block is (i32 each)."""
     axes: tuple[int, ...] = ()
@@ -200,7 +199,7 @@ class Load(Op, name="tt.load", traits=READS):
 
     def infer(self) -> list[Type]:
         element = element_of(self.ptr.type)
-        assert isinstance(element, PointerType), f"{self.ptr} is no pointer"
+        assert isinstance(element, PointerType), f"{self.ptr} is not a pointer"
         return [
             element.pointee
             if isinstance(element.pointee, TensorType)
@@ -291,8 +290,8 @@ class Advance(Op, name="tt.advance", traits=PURE):
 
 class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=Trait.PURE):
     """A tensor of `shape` (i32 each) and `strides` (i64, in elements, the last one is 1) at `base`, to be
-    read and written in blocks.  What the hardware's copy engine asks for holds: base and strides are
-    divisible by 16 bytes.  Numbers that the program never gives it need not be: it is not speculatable."""
+    read and written in blocks.  It meets TMA's requirements: base and strides are divisible by
+    16 bytes.  That may not hold where the program would not have run it: it is not speculatable."""
 
     base: Value
     shape: tuple[Value, ...]
@@ -309,7 +308,7 @@ class DescriptorLoad(Op, name="tt.descriptor_load", traits=READS):
     indices: tuple[Value, ...]
 
     def infer(self) -> list[Type]:
-        assert isinstance(self.desc.type, DescriptorType), f"{self.desc} is no tensor descriptor"
+        assert isinstance(self.desc.type, DescriptorType), f"{self.desc} is not a tensor descriptor"
         return [self.desc.type.block]
 
 
@@ -355,12 +354,12 @@ class DescriptorScatter(Op, name="tt.descriptor_scatter", traits=WRITES):
 
 def gathered_type(desc: Value, rows: Value) -> TensorType:
     """The block that a descriptor of single rows has of several."""
-    assert isinstance(desc.type, DescriptorType), f"{desc} is no tensor descriptor"
+    assert isinstance(desc.type, DescriptorType), f"{desc} is not a tensor descriptor"
     block = desc.type.block
     return TensorType((_tensor(rows).shape[0], block.shape[1]), block.element)
 
 
-# Products, reductions, scans
+# Dots, reductions, scans
 
 
 class Dot(Op, name="tt.dot", traits=PURE):
@@ -393,8 +392,8 @@ class Reduce(Op, name="tt.reduce", traits=PURE):
     axis: int
     combine: Block
     any_order: bool = False
-    """Whether the function is known to give the same in any order though it does not show it: the best of
-    values with places."""
+    """Whether the function is known to give the same in any order although its code does not show that:
+    the best of values with places."""
     scratch: int | None = None
 
     def infer(self) -> list[Type]:
@@ -425,8 +424,8 @@ class Scan(Op, name="tt.scan", traits=PURE):
 
 
 class Gather(Op, name="tt.gather", traits=Trait.PURE):
-    """result[i, j] = src[indices[i, j], j] for axis 0, and so on.  An index outside of the axis is a mistake
-    of the program, and must not come from a place where the program has none: not speculatable."""
+    """result[i, j] = src[indices[i, j], j] for axis 0, and so on.  An index outside of the axis is an error
+    of the program, and must not be introduced by the compiler: not speculatable."""
 
     src: Value
     indices: Value
@@ -438,7 +437,7 @@ class Gather(Op, name="tt.gather", traits=Trait.PURE):
 
 
 class Histogram(Op, name="tt.histogram", traits=Trait.PURE):
-    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false don't
+    """How often each of 0 … n-1 occurs, n being the size of `type`; elements where `mask` is false do not
     count.  Others outside of the range are mistakes, as in `tt.gather`: not speculatable."""
 
     src: Value
@@ -485,7 +484,7 @@ class Print(Op, name="tt.print", traits=WRITES):
 
 class InlineAsm(Op, name="tt.elementwise_inline_asm", traits=Trait.NONE):
     """PTX applied to `packed` elements at a time of tensors of one shape.  `pure` is false for asm with
-    effects.  What it does for operands that the program never gives it, nobody knows: it is not speculatable.
+    effects.  Its behaviour for operands that the program never gives it is unknown: it is not speculatable.
     """
 
     args: tuple[Value, ...]

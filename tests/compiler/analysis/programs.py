@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def matmul(num_stages: int) -> str:
-    """A product of f16 matrices in steps of 32 along K = `n`, A masked along K."""
+    """A matrix multiplication of f16 in steps of 32 along K = `n`, A masked along K."""
     return f"""
 #b1 = blocked{{sizePerThread=[1,8], threadsPerWarp=[8,4], warpsPerCTA=[4,1], order=[1,0]}}
 #b2 = blocked{{sizePerThread=[1,8], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}}

@@ -4,7 +4,7 @@ accesses.
 Loops run with concrete bounds, buffer numbers are numbers, and each event is a range of bytes.  Two accesses
 to the same bytes, one of which writes, must have a barrier between the completion of the first and the
 second; an asynchronous copy completes at the first wait that covers its group, and so does the reading of an
-asynchronous product.  What a product reads was fenced by its writer before that barrier.
+asynchronous dot.  What a dot reads was fenced by its writer before that barrier.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Trace:
         self.time = 0
         self.groups: list[list[Event]] = []
         self.open: list[Event] = []
-        self.products: list[list[Event]] = []
+        self.dots: list[list[Event]] = []
         self.fences: list[int] = []
         self.block(func.body)
 
@@ -145,11 +145,9 @@ class Trace:
             case WarpGroupDot():
                 done = None if op.is_async else -1
                 tiles = [value for value in values[:2] if value is not None]
-                self.products.append([self.access(op, tile, False, done) for tile in tiles])
+                self.dots.append([self.access(op, tile, False, done) for tile in tiles])
             case WarpGroupDotWait():
-                for event in (
-                    e for product in self.products[: len(self.products) - op.pendings] for e in product
-                ):
+                for event in (e for dot in self.dots[: len(self.dots) - op.pendings] for e in dot):
                     event.done = self.time if event.done is None else event.done
             case FenceAsyncShared():
                 self.fences.append(self.time)
@@ -168,7 +166,7 @@ class Trace:
         return self.events[-1]
 
     def is_ordered(self, done: int, second: Event) -> bool:
-        """Whether there is a barrier in between, and for products a fence before it."""
+        """Whether there is a barrier in between, and for dots a fence before it."""
         if isinstance(second.op, WarpGroupDot):
             done = min((fence for fence in self.fences if fence > done), default=self.time)
         return any(done < barrier < second.time for barrier in self.barriers)

@@ -1,4 +1,4 @@
-"""Places in shared memory: apart while alive together, together where they can be, and told when there is not
+"""Places in shared memory: apart while alive together, together where they can be, and an error when there is not
 enough."""
 
 from __future__ import annotations

@@ -113,8 +113,8 @@ def test_masks_let_through_whole_groups_when_the_bound_is_divisible() -> None:
     ],
 )
 def test_groups_are_compared_alike_with_a_divisible_bound(predicate: str, below: bool | None) -> None:
-    """With `range < n`, n divisible by 16, 16 elements go alike; `range <= n` parts them, unless it is n that
-    is consecutive."""
+    """With `range < n`, n divisible by 16, 16 elements compare alike; `range <= n` splits them, unless n is the
+    consecutive side."""
     mask, range_, bound = (
         "tensor<64xi1>",
         "%range: tensor<64xi32> = tt.make_range {start = 0, end = 64}",
@@ -344,8 +344,8 @@ def assert_facts(function: Func, arguments: list[np.generic]) -> None:
 @pytest.mark.parametrize("start", [0, 3, -16])
 @pytest.mark.parametrize("narrow", [None, I8, I16])
 def test_facts_hold_of_runs_on_both_sides_of_zero(start: int, narrow: IntType | None) -> None:
-    """Consecutive numbers, less a constant or an argument, through a narrow type, by what quotients and masks
-    are made of."""
+    """Consecutive numbers, less a constant or an argument, through a narrow type, in the forms of quotients and
+    masks."""
     function = Func("f", Block([I32, I32]), {}, ({"divisibility": 16}, {}))
     build, wide = Builder(function.body), TensorType((64,), I32)
 

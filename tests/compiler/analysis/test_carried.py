@@ -1,4 +1,4 @@
-"""What control flow hands on, and which values are of use."""
+"""Values that control flow passes on, and which values are used."""
 
 from __future__ import annotations
 

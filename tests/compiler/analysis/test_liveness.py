@@ -107,7 +107,7 @@ COMMIT = "  ttg.async_commit_group\n"
         (f"{COMMIT}{COMMIT}  ttg.async_wait {{num = 1}}\n  gpu.barrier\n", "ttg.async_wait"),
         (f"{COMMIT}  ttg.async_wait {{num = 1}}\n  gpu.barrier\n", "the end"),
         ("  ttg.async_wait {num = 0}\n  gpu.barrier\n", "the end"),
-        # A commit or a wait of one branch is none.
+        # A commit or a wait of one branch does not count.
         (
             f"  scf.if %flag then_body() {{\n  {COMMIT}  scf.yield\n  }} else_body() {{\n  scf.yield\n  }}\n"
             "  ttg.async_wait {num = 0}\n  gpu.barrier\n",

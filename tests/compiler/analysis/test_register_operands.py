@@ -70,7 +70,7 @@ def test_what_a_loop_hands_on_and_a_branch_gives() -> None:
         %else: tensor<64x64xf16> = arith.addf %b, %b
         scf.yield %next, %else
       }}"""
-    assert makers(loop) == ["first", "next"], "the second value is no operand"
+    assert makers(loop) == ["first", "next"], "the second value is not an operand"
     assert makers(loop.replace(DOT, "") + DOT.replace("%a", "%k")) == ["h", "else"], (
         "the loop by its first result"
     )

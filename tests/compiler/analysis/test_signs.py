@@ -1,4 +1,4 @@
-"""What is known not to be negative, and what is not."""
+"""Which values are known to be non-negative, and which are not."""
 
 from __future__ import annotations
 

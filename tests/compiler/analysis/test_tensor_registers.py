@@ -27,6 +27,6 @@ def test_a_thread_holds_its_share_of_a_tensor_and_two_short_elements_in_a_word()
     assert words([n, a, z]) == 12
 
 
-def test_a_loop_holds_what_it_carries_and_its_largest_product() -> None:
+def test_a_loop_holds_what_it_carries_and_its_largest_dot() -> None:
     (loop,) = (op for op in FUNC.body if isinstance(op, For))
     assert loop_words(loop) == 8 + 8

@@ -1,4 +1,4 @@
-"""Registers that are written while a product may still read them are found, on every path and nowhere else."""
+"""Registers that are written while a `wgmma` may still read them are found, on every path and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from kbuild.errors import ToolError
 from tests.compiler.backend.test_cross_check import code_of, kernel
 
 LAST = 0
-"""Of a product's group: the bits that close one."""
+"""Of a `wgmma`: the bits that close its group."""
 
 
 def words(*instructions: int) -> bytes:
     return b"".join(struct.pack("<QQ", word & (1 << 64) - 1, word >> 64) for word in instructions)
 
 
-def product(register: int, closes: bool = True) -> int:
+def wgmma(register: int, closes: bool = True) -> int:
     """HGMMA.64x16x8.F32.TF32 R24, R<register>, gdesc[UR16], R24, gsb0"""
     return 0x7DF0 | 24 << 16 | register << 24 | (0 if closes else 7) << 84
 
 
 SHARED = 0x79F0 | 24 << 16
-"""A product whose left operand is in shared memory."""
+"""A `wgmma` whose left operand is in shared memory."""
 ARRIVE, EXIT, BARRIER = 0x79C5, 0x794D, 0x7B1D
 
 
@@ -54,14 +54,14 @@ def branch(instructions: int, predicate: int = 7) -> int:
 
 
 def found(*instructions: int) -> list[tuple[int, int, int]]:
-    """Number of the writing instruction and of the product, and the register."""
+    """Number of the writing instruction and of the `wgmma`, and the register."""
     return [
         (place // 16, reader // 16, register) for place, reader, register in overwritten(words(*instructions))
     ]
 
 
 def test_a_write_before_the_wait_and_after_it() -> None:
-    assert found(product(40), mov(42), wait(0), mov(41), EXIT) == [(1, 0, 42)]
+    assert found(wgmma(40), mov(42), wait(0), mov(41), EXIT) == [(1, 0, 42)]
 
 
 @pytest.mark.parametrize(
@@ -77,42 +77,42 @@ def test_a_write_before_the_wait_and_after_it() -> None:
     ],
 )
 def test_wide_loads_write_several_registers(register: int, size: int, first: int | None) -> None:
-    assert found(product(40), load(register, size), EXIT) == ([] if first is None else [(1, 0, first)])
+    assert found(wgmma(40), load(register, size), EXIT) == ([] if first is None else [(1, 0, first)])
 
 
 def test_what_writes_no_register_is_let_be() -> None:
     store, compare, uniform = 0x7388 | 40 << 16, 0x720C | 40 << 16, 0x7882 | 40 << 16
-    assert found(product(40), store, compare, uniform, BARRIER, ARRIVE, SHARED, wait(0), EXIT) == []
-    assert found(SHARED, mov(24), mov(0), EXIT) == [], "operands in shared memory are no registers"
+    assert found(wgmma(40), store, compare, uniform, BARRIER, ARRIVE, SHARED, wait(0), EXIT) == []
+    assert found(SHARED, mov(24), mov(0), EXIT) == [], "operands in shared memory are not registers"
 
 
 def test_a_wait_that_leaves_a_group_in_flight() -> None:
-    body = (product(40), product(44), product(48), wait(1))
+    body = (wgmma(40), wgmma(44), wgmma(48), wait(1))
     assert found(*body, mov(40), mov(44), EXIT) == []
     assert found(*body, mov(48), EXIT) == [(4, 2, 48)]
-    assert found(product(40, closes=False), product(44), wait(0), mov(40), EXIT) == [], "one group"
-    assert found(product(40), product(44, closes=False), wait(0), mov(44), EXIT) == [(3, 1, 44)], (
+    assert found(wgmma(40, closes=False), wgmma(44), wait(0), mov(40), EXIT) == [], "one group"
+    assert found(wgmma(40), wgmma(44, closes=False), wait(0), mov(44), EXIT) == [(3, 1, 44)], (
         "the group is open still"
     )
 
 
 def test_around_a_loop() -> None:
     """The next round's operands are loaded in front of the wait: what ptxas 12.9 makes."""
-    assert found(load(40), wait(0), product(40), branch(-4, predicate=0), EXIT) == [(0, 2, 40)]
-    assert found(wait(0), load(40), product(40), branch(-4, predicate=0), EXIT) == []
-    twice = (wait(1), load(40), product(44), product(40), branch(-5, predicate=0), EXIT)
+    assert found(load(40), wait(0), wgmma(40), branch(-4, predicate=0), EXIT) == [(0, 2, 40)]
+    assert found(wait(0), load(40), wgmma(40), branch(-4, predicate=0), EXIT) == []
+    twice = (wait(1), load(40), wgmma(44), wgmma(40), branch(-5, predicate=0), EXIT)
     assert found(*twice) == [(1, 3, 40)], "a wait that leaves one is too little for what is read last"
 
 
 def test_either_way_of_a_branch() -> None:
-    assert found(product(40), branch(1, predicate=0), wait(0), mov(40), EXIT) == [(3, 0, 40)]
-    assert found(product(40), branch(1, predicate=0), mov(40), wait(0), mov(40), EXIT) == [(2, 0, 40)]
-    assert found(product(40), branch(1), mov(40), wait(0), EXIT) == [], "no path leads there"
-    assert found(product(40), EXIT, mov(40)) == []
+    assert found(wgmma(40), branch(1, predicate=0), wait(0), mov(40), EXIT) == [(3, 0, 40)]
+    assert found(wgmma(40), branch(1, predicate=0), mov(40), wait(0), mov(40), EXIT) == [(2, 0, 40)]
+    assert found(wgmma(40), branch(1), mov(40), wait(0), EXIT) == [], "no path leads there"
+    assert found(wgmma(40), EXIT, mov(40)) == []
 
 
 def test_many_groups_and_endless_loops_end() -> None:
-    rounds = [product(40 + 4 * index) for index in range(40)]
+    rounds = [wgmma(40 + 4 * index) for index in range(40)]
     assert found(mov(40), *rounds, branch(-42), EXIT)[0] == (0, 1, 40)
     assert len(found(*rounds, mov(40), EXIT)) == 1
 
@@ -131,8 +131,8 @@ add.u32 %t, %t, 1;
 setp.lt.u32 %q, %t, %r3;
 @%q bra Loop;
 wgmma.wait_group.sync.aligned 0;"""
-"""The left operand of each round is loaded while the product of the one before may read its own, and takes
-its place after the wait, as PTX demands."""
+"""The left operand of each round is loaded while the previous round's `wgmma` may read its own, and replaces it
+after the wait, as PTX requires."""
 
 
 def test_real_code() -> None:
@@ -150,6 +150,6 @@ def test_real_code() -> None:
         else:
             with pytest.raises(
                 ToolError,
-                match=r"register R\d+: written at 0x\w+ while the product at 0x\w+ may still read it",
+                match=r"register R\d+: written at 0x\w+ while the wgmma at 0x\w+ may still read it",
             ):
                 assemble(kernel(LOOP), "sm_90a", one.path)

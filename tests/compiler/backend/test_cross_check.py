@@ -1,5 +1,5 @@
-"""A cubin is held against the PTX that it was made of: who made another kernel's, or left a product out, is
-found out."""
+"""A cubin is compared with the PTX that it was made from: one of another kernel, or without some MMA, is
+rejected."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ ret;
 
 
 def wgmmas(*lefts: int, columns: int = 16) -> str:
-    """Products of different left tiles with one right tile, summed in one group."""
+    """wgmmas of different left tiles and one right tile, summed in one group."""
     sums = ", ".join(f"%f{index}" for index in range(columns // 2))
     tiles = "".join(f"add.u64 %a{index}, %p, {2 * index};" for index in range(4))
-    products = "\n".join(WGMMA.format(columns=columns, sums=sums, left=left) for left in lefts)
-    return f"{tiles}wgmma.fence.sync.aligned;\n{products}\nwgmma.commit_group.sync.aligned;wgmma.wait_group.sync.aligned 0;"
+    wgmmas = "\n".join(WGMMA.format(columns=columns, sums=sums, left=left) for left in lefts)
+    return f"{tiles}wgmma.fence.sync.aligned;\n{wgmmas}\nwgmma.commit_group.sync.aligned;wgmma.wait_group.sync.aligned 0;"
 
 
 F32, I32 = "{%f0, %f1, %f2, %f3}", "{%r0, %r1, %r2, %r3}"
@@ -94,7 +94,7 @@ def one_of_each(arch: str) -> str:
     }
     lines = [f"{name} {operands};" for name, operands in chosen.items() if later or ".e4m3" not in name]
     around = ("wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;wgmma.wait_group.sync.aligned 0;")
-    # Each in a group of its own: ptxas takes products of one group that look alike for one.
+    # Each in a group of its own: ptxas treats similar wgmmas of one group as one.
     return kernel(
         "\n".join(f"{around[0]}{line}{around[1]}" if "wgmma" in line else line for line in lines), arch
     )
@@ -115,11 +115,11 @@ def test_the_instructions_of_each_kind_are_found(arch: str) -> None:
     cubin = cubin_of(ptx, arch)
     wanted = expected(in_ptx(ptx), capability(cubin))
     more = in_code(code_of(cubin)) - wanted
-    # Routines of sm_90 and newer make two 8-bit products of a 4-bit one; later ones make eight of one of bits.
-    # The table leaves such out.
+    # Routines of sm_90 and newer make two 8-bit MMAs of a 4-bit one; later ones make eight of one of bits.
+    # The table leaves these out.
     number = capability_of(arch)
     left_out = {} if number < 90 else {"IMMA": 2, "BMMA": 1} if number == 90 else {"IMMA": 10}
-    assert {str(product): count for product, count in more.items()} == left_out
+    assert {str(kind): count for kind, count in more.items()} == left_out
     has_fp8 = number >= 89 and not widens_fp8(number)
     assert len(wanted) == 3 + (number < 90) + has_fp8 + 4 * (
         arch == "sm_90a"
@@ -128,7 +128,7 @@ def test_the_instructions_of_each_kind_are_found(arch: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=ARCHS)
 def test_the_record_knows_whether_fp8_is_widened(target: Target) -> None:
-    """The lowering goes by the record, and what is expected of a cubin by the table."""
+    """The lowering follows the record, and the check of a cubin follows the table."""
     has_fp8 = any(atom.is_fp8 for atom in target.atoms)
     assert target.has("fp8_mma_as_f16") == (has_fp8 and widens_fp8(target.capability))
     assert has_fp8 == (target.capability >= 89) and target.capability in CAPABILITIES
@@ -136,11 +136,9 @@ def test_the_record_knows_whether_fp8_is_widened(target: Target) -> None:
 
 @pytest.mark.parametrize("arch", [arch for arch in ARCHS if find_target(arch).has("fp8_mma_as_f16")])
 def test_constants_that_ptxas_widens_are_found(arch: str) -> None:
-    product = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"
-    body = f"mov.b32 %r8, 0x38404142; mov.b32 %r9, 0x31323334; {product} {EACH[product]};"
-    with pytest.raises(
-        ToolError, match=r"constant operands of products of fp8: found 0x\w+, 0x\w+, 0x\w+, 0x\w+"
-    ):
+    mma = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"
+    body = f"mov.b32 %r8, 0x38404142; mov.b32 %r9, 0x31323334; {mma} {EACH[mma]};"
+    with pytest.raises(ToolError, match=r"constant operands of fp8 MMAs: found 0x\w+, 0x\w+, 0x\w+, 0x\w+"):
         assemble(kernel(body, arch), arch)
 
 
@@ -170,10 +168,10 @@ def test_operations_have_the_numbers_that_nvdisasm_knows(arch: str, tmp_path: Pa
     assert sum(name in OPERATIONS for name, _, _ in found) == sum(in_code(code_of(cubin)).values())
 
 
-def test_columns_of_products_are_distinguished() -> None:
+def test_columns_of_wgmmas_are_distinguished() -> None:
     body = wgmmas(0, 1, columns=16) + wgmmas(2, columns=8) + wgmmas(3, columns=256)
     assert {
-        str(product): count for product, count in in_code(code_of(cubin_of(kernel(body), "sm_90a"))).items()
+        str(kind): count for kind, count in in_code(code_of(cubin_of(kernel(body), "sm_90a"))).items()
     } == {
         "HGMMA of 16 columns": 2,
         "HGMMA of 8 columns": 1,
@@ -181,14 +179,14 @@ def test_columns_of_products_are_distinguished() -> None:
     }
 
 
-def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
-    """All versions from 12.8 to 13.5 take the second of two products of the same tiles into the same
-    registers for the first."""
+def test_a_wgmma_that_ptxas_leaves_out_is_an_error() -> None:
+    """All versions from 12.8 to 13.5 treat the second of two wgmmas of the same tiles into the same
+    registers as the first."""
     with pytest.raises(ToolError) as caught:
         assemble(kernel(wgmmas(0, 0, 1)), "sm_90a")
     message = str(caught.value)
     assert (
-        "products of matrices (HGMMA of 16 columns): expected 3, found 2; the results would be wrong"
+        "tensor-core instructions (HGMMA of 16 columns): expected 3, found 2; the results would be wrong"
         in message
     )
     assert re.search(r"ptxas 1\d\.\d+\.\d+ made a cubin", message) and "kbuild 0.1.0, llvmlite 0." in message
@@ -196,8 +194,8 @@ def test_a_product_that_ptxas_leaves_out_is_an_error() -> None:
     assert assemble(kernel(wgmmas(0, 1, 2)), "sm_90a")[0]
 
 
-def test_a_product_that_nothing_uses_may_be_left_out() -> None:
-    """A program that uses half of a tile: LLVM keeps both products, for they are asm, and ptxas drops one."""
+def test_a_wgmma_that_nothing_uses_may_be_left_out() -> None:
+    """A program that uses half of a tile: LLVM keeps both wgmmas, because they are asm, and ptxas drops one."""
     other = WGMMA.format(columns=16, sums=", ".join(f"%f{index}" for index in range(100, 108)), left=3)
     body = (
         wgmmas(0, 1).replace("wgmma.commit", f"{other}\nwgmma.commit", 1)
@@ -215,11 +213,11 @@ NEVER = "setp.gt.u32 %q, %t, 5000; @%q st.global.f32 [%p], %f101;"
 """A program has 128 threads."""
 
 
-def test_a_product_whose_only_use_never_happens_may_be_left_out() -> None:
-    """ptxas knows the range of `tid`, and what no store brings out need not be computed; of conditions that
-    it cannot know it leaves nothing out."""
-    product = f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f100, %f101, %f102, %f103}}, {A4}, {B2}, {F32};"
-    dead, alive = kernel(product + NEVER, "sm_80"), kernel(product + NEVER.replace("5000", "50"), "sm_80")
+def test_an_mma_whose_only_use_never_happens_may_be_left_out() -> None:
+    """ptxas knows the range of `tid`, and does not compute values that are never stored; under conditions
+    that it cannot know it leaves nothing out."""
+    mma = f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f100, %f101, %f102, %f103}}, {A4}, {B2}, {F32};"
+    dead, alive = kernel(mma + NEVER, "sm_80"), kernel(mma + NEVER.replace("5000", "50"), "sm_80")
     assert not in_code(code_of(cubin_of(dead, "sm_80"))) and not unused(dead)
     assert in_code(code_of(cubin_of(alive, "sm_80"))) == in_code(code_of(cubin_of(opaque(dead), "sm_80")))
     cubin = cubin_of(alive, "sm_80")
@@ -247,7 +245,7 @@ HALVES = (
     ],
     ids=["equal to another", "overwritten", "masked by the number of the thread"],
 )
-def test_a_product_that_ptxas_proves_needless_may_be_left_out(body: str, arch: str, operation: str) -> None:
+def test_a_wgmma_that_ptxas_proves_needless_may_be_left_out(body: str, arch: str, operation: str) -> None:
     ptx = kernel(body, arch)
     cubin = cubin_of(ptx, arch)
     assert expected(in_ptx(ptx), capability(cubin)) - in_code(code_of(cubin)) and not unused(ptx)
@@ -270,9 +268,9 @@ def test_a_product_that_ptxas_proves_needless_may_be_left_out(body: str, arch: s
     ],
 )
 def test_what_comes_to_any_effect_is_used(use: str) -> None:
-    product = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r5}, {%r6};"
-    assert unused(f"{{ {product} {use} }}") == []
-    assert len(unused(f"{{ {product} add.u32 %r9, %r1, %r0; st.global.b32 [%p], %r6; }}")) == 1
+    mma = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r5}, {%r6};"
+    assert unused(f"{{ {mma} {use} }}") == []
+    assert len(unused(f"{{ {mma} add.u32 %r9, %r1, %r0; st.global.b32 [%p], %r6; }}")) == 1
 
 
 MORE = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r4}, {%r5}, {%r0};"
@@ -332,7 +330,7 @@ def without(cubin: bytes, operation: str) -> bytes:
 def test_each_instruction_that_is_missing_is_missed(arch: str, operation: str) -> None:
     ptx = one_of_each(arch)
     cubin = cubin_of(ptx, arch)
-    with pytest.raises(ToolError, match=rf"products of matrices \({operation}.*expected \d, found \d"):
+    with pytest.raises(ToolError, match=rf"tensor-core instructions \({operation}.*expected \d, found \d"):
         require_same(ptx, arch, without(cubin, operation), "13.5.37", lambda _: without(cubin, operation))
 
 
@@ -365,8 +363,7 @@ def test_a_kernel_says_what_it_takes() -> None:
     ],
 )
 def test_another_kernel_s_cubin_is_found_out(tmp_path: Path, other: str, arch: str, message: str) -> None:
-    """A program in the place of ptxas, such as a cache of compilers, that gives what it made of something
-    else."""
+    """A program in the place of ptxas, such as a compiler cache, that returns the cubin of another text."""
     (tmp_path / "other.cubin").write_bytes(cubin_of(other, arch))
     fake = tmp_path / "ptxas"
     fake.write_text(f"""#!/bin/sh
@@ -403,12 +400,12 @@ FP8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32"
 
 
 def test_constants_of_fp8_that_ptxas_finds_late_are_errors() -> None:
-    """ptxas 12.8 to 13.5 widen the upper half of such a word as whatever lay in their memory."""
+    """ptxas 12.8 to 13.5 widen the upper half of such a word from uninitialized memory."""
     constant = "mov.b32 %r4, 68; shfl.sync.idx.b32 %r4, %r4, %t, 31, -1; mul.lo.u32 %r4, %r4, 0x01010101;"
-    product = f"{FP8} {F32}, {{%r4, %r4, %r4, %r4}}, {B2}, {F32};"
-    with pytest.raises(ToolError, match="constant operands of products of fp8: found 0x"):
-        assemble(kernel(constant + product, "sm_90"), "sm_90")
-    assert assemble(kernel(product, "sm_90"), "sm_90")[0]
+    mma = f"{FP8} {F32}, {{%r4, %r4, %r4, %r4}}, {B2}, {F32};"
+    with pytest.raises(ToolError, match="constant operands of fp8 MMAs: found 0x"):
+        assemble(kernel(constant + mma, "sm_90"), "sm_90")
+    assert assemble(kernel(mma, "sm_90"), "sm_90")[0]
 
 
 def test_functions_beside_the_kernel_get_opaque_conditions_of_their_own() -> None:

@@ -1,4 +1,4 @@
-"""Running ptxas, and reading what it tells."""
+"""Running ptxas, and reading what it reports."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ define ptx_kernel void @f(ptr addrspace(1) %x, float %a, float %b) {
 )
 
 
-def test_products_and_sums_contract():
+def test_multiplications_and_additions_contract():
     assert "fma.rn.f32" in to_ptx(FMA, find_target("sm_80"))
 
 
@@ -98,7 +98,7 @@ def test_dozens_of_addresses_do_not_wait_for_each_other_and_few_or_hundreds_are_
     counts = (8, 32, 256)
     texts = [_rows(tmp_path / "rows.py", count) for count in counts]
     made = [to_ptx(text, target) for text in texts]
-    # A product in each row of its own, or the stride added to the row before.
+    # A multiplication for each row, or the stride added to the row before.
     assert [text.count(".wide.") >= count for text, count in zip(made, counts)] == [False, True, False]
     with ThreadPoolExecutor(4) as pool:  # Options are those of the process: no thread may see another's.
         assert list(pool.map(lambda text: to_ptx(text, target), texts * 2)) == made * 2

@@ -197,7 +197,7 @@ def test_only_conversions_of_numbers_to_f8_saturate() -> None:
 
 
 def test_fma_rounds_once() -> None:
-    """What the product or the sum of doubles would have lost decides."""
+    """The rounding errors of the product or the sum of doubles decide."""
     third, tiny = 1 + 2.0**-30, 2.0**-60
     for type_, a, b, c, right in (
         ("f64", third, 1 - 2.0**-30, -1.0, -tiny),

@@ -83,7 +83,7 @@ def test_a_deadlock_says_which_loops_wait_for_what() -> None:
 
 def test_a_lock_that_nobody_holds_but_is_not_free() -> None:
     with pytest.raises(
-        InterpretError, match=r"reads lock\[0\], which is 1(.|\n)*begin as zeros\? These are looked at: lock"
+        InterpretError, match=r"reads lock\[0\], which is 1(.|\n)*begin as zeros\? The programs read: lock"
     ):
         run("spin_lock_kernel", 2, {"lock": ints(1, 1), "total": ints(1), "n": 1})
 

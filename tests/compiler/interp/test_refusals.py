@@ -74,7 +74,7 @@ def run(kernel: Any, **arguments: Any) -> None:
         (step, 0, "a loop's step is 0, and must be positive"),
         (step, -1, "step is -1"),
         (misaligned, 4, [-1, 0, -1, -1]),
-        (misaligned, 2, "write of 4 bytes at an address that is no multiple of 4"),
+        (misaligned, 2, "write of 4 bytes at an address that is not a multiple of 4"),
         (misaligned, 16, "write out of bounds"),
     ],
 )

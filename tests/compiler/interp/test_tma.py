@@ -67,9 +67,9 @@ def test_rows_beyond_the_tensor_are_zeros_and_others_stay() -> None:
         (
             DONE,
             "  ttg.local_store %v, %s\n" + DONE,
-            "a tile is written anew before the copy engine has read it",
+            "a tile is overwritten before TMA has read it",
         ),
-        (DONE, "", "a program ends while the copy engine reads its shared memory"),
+        (DONE, "", "a program ends while TMA reads its shared memory"),
     ],
     ids=[
         "no barrier",

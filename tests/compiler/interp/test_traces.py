@@ -1,4 +1,4 @@
-"""What a trace says of a launch, and what nobody has defined: both are made to show mistakes of kernels."""
+"""Traces of launches, and undefined values: both expose errors of kernels."""
 
 from __future__ import annotations
 

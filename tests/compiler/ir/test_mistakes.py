@@ -55,7 +55,7 @@ def test_wrong_result_type() -> None:
         ("arith.addi %x, %x", "the result of arith.addi on these operands is i32"),
         ("%y: f32 = arith.constant", "arith.constant lacks value"),
         ("%y: f32 = arith.constant {valu = 1.0}", "arith.constant has no attribute 'valu'"),
-        ("%y: i32 = tt.expand_dims %x {axis = 0}", "tt.expand_dims: %x: i32 is no tensor"),
+        ("%y: i32 = tt.expand_dims %x {axis = 0}", "tt.expand_dims: %x: i32 is not a tensor"),
         ("%y: tensor<4xf32, #a> = tt.splat %x", "layout #a is not defined at the top"),
         ("%y: i32 = arith.addi %x, %x ?", "unexpected character '?'"),
         ("%y: i33 = arith.addi %x, %x", "expected a type, found 'i33'"),

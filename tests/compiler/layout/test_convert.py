@@ -95,8 +95,7 @@ def test_same_and_registers():
 
 
 def test_accumulator_to_operand_needs_no_exchange():
-    """P of flash attention: the accumulator of the first product is, per thread, the left operand of the
-    second."""
+    """p of flash attention: the accumulator of the first dot is, per thread, the left operand of the second."""
     assert classify(mma_accumulator((64, 64), (4, 1)), dot_operand((64, 64), (4, 1), 0, 2)) in (
         "same",
         "registers",

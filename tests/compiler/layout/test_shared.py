@@ -177,7 +177,7 @@ def test_ldmatrix_small_fragments():
 
 def test_ldmatrix_refuses_what_it_cannot_do():
     row_major = unswizzled((64, 64), [1, 0])
-    # Bytes and words cannot be transposed; vectors of four are no fragment; a swizzle may not cut 16-byte
+    # Bytes and words cannot be transposed; vectors of four are not a fragment; a swizzle may not cut 16-byte
     # rows.
     assert ldmatrix_fits(dot_operand((64, 64), (1, 1), 1, 4), row_major, 8) is None
     assert ldmatrix_fits(dot_operand((64, 64), (1, 1), 1, 1), row_major, 32) is None

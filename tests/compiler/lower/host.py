@@ -97,8 +97,8 @@ def accuracy(instruction: str) -> Accuracy:
 
 @cache
 def _stand_ins() -> str:
-    """Functions that stand for the approximate instructions: `@off` says whether they are off by nothing but
-    one rounding (0), or by all that they may upwards (1) or downwards (-1)."""
+    """Functions that replace the approximate instructions: `@off` says whether they are off by one rounding
+    only (0), or by as much as allowed upwards (1) or downwards (-1)."""
     parts = [
         f"""define float @approximate.{name}(float %x) {{
           %f = call float @flushed(float %x) %w = fpext float %f to double {exact}
@@ -141,8 +141,8 @@ def every_exponent(dtype: type, count: int) -> np.ndarray:
 
 
 def evaluate(row: type[Op], type_: FloatType, *arguments: np.ndarray, off: int = 0) -> np.ndarray:
-    """What a row's formula gives for arrays of float32 or float64, with instructions `off` by nothing or all
-    that they may be."""
+    """The results of a row's formula for arrays of float32 or float64, with instructions `off` by nothing or
+    by as much as allowed."""
     kind = "double" if type_.bits == 64 else "float"
     write = FORMULAS[row].write
     return run(

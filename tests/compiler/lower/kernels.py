@@ -35,7 +35,7 @@ def ptx(body: str, arguments: str = "", arch: str = "sm_80", lineinfo: bool = Fa
 
 
 def facts(text: str, arch: str = "sm_80") -> CubinFacts:
-    """What ptxas says of a PTX text."""
+    """What ptxas reports about a PTX text."""
     return assemble(text, arch)[1]
 
 

@@ -106,7 +106,7 @@ def test_nested_loops_and_branches():
 
 
 def test_fragments_go_round_a_loop_as_the_words_that_tensor_cores_take():
-    """Those of the next iteration's first products, which are loaded early; elements would be moved out of
+    """Those of the next iteration's first dots, which are loaded early; elements would be moved out of
     words and back."""
     signature = {
         **dict.fromkeys("abc", "*fp16:16"),

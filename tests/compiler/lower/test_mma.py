@@ -1,4 +1,4 @@
-"""Products by `mma.sync`: what ptxas is kept from knowing."""
+"""Dots by `mma.sync`: the constants that are hidden from ptxas."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Dots whose left operand is in registers, for a ptxas that puts other values there while they are read: it
-never gets to."""
+"""Dots whose left operand is in registers, for a ptxas that puts other values there while they are read: the
+lowering never lets it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KERNELS = Path(__file__).parents[3] / "kernels"
 SOURCE = """
 import triton.language as tl
 
-def product(a, b, scale, c, K, M: tl.constexpr, N: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
+def matmul(a, b, scale, c, K, M: tl.constexpr, N: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, TILE)
     acc = tl.zeros((M, N), tl.float32)
     other = tl.zeros((M, N), tl.float32)
@@ -65,17 +65,17 @@ def computed(
     tmp_path: Path, how: str, left: str, right: str, tile: tuple[int, int, int], **options: Any
 ) -> kbuild.Artifact:
     """A dot in a loop whose left operand is computed."""
-    file = tmp_path / "product.py"
+    file = tmp_path / "matmul.py"
     file.write_text(SOURCE)
     signature = {"a": f"*{left}:16", "b": f"*{right}:16", "scale": "*fp32:16", "c": "*fp32:16", "K": "i32:16"}
     constexprs = dict(zip(("M", "N", "TILE"), tile), HOW=how)
     return kbuild.compile(
-        f"{file}:product", signature=signature, constexprs=constexprs, target="sm_90", **options
+        f"{file}:matmul", signature=signature, constexprs=constexprs, target="sm_90", **options
     )
 
 
 def matmul(dtype: str = "fp32", **options: Any) -> kbuild.Artifact:
-    """One that ships: B in rows, which tf32 can only be read from through registers."""
+    """A shipped one: B in rows, which tf32 can only read through registers."""
     sizes = {"M": "i32", "N": "i32:16", "K": "i32:16"}
     strides = {"stride_am": "i32:16", "stride_ak": "i32:1", "stride_bk": "i32:16", "stride_bn": "i32:1"}
     signature = (
@@ -117,14 +117,14 @@ def test_operands_that_come_from_shared_memory(old: str) -> None:
 
 
 def test_code_for_another_version_is_refused(old: str) -> None:
-    """Were the allowance not made, or not needed any more, this would say so."""
+    """Such a ptxas would overwrite the operands of code for newer ones: the lowering still has to avoid it."""
     with pytest.raises(ToolError, match="may still read it"):
         assemble(matmul(stop="ptx").asm["ptx"], "sm_90a", old)
 
 
 def test_versions_that_keep_operands_pay_nothing(old: str) -> None:
-    """Their operands are loaded, as ever, while the dot before is in flight; so are those that no loop makes
-    anew, by all."""
+    """Their operands are still loaded while the dot before is in flight, as all versions load operands that
+    no loop recomputes."""
     for_default, for_old = (matmul(stop="ptx", ptxas=ptxas).asm["ptx"] for ptxas in (None, old))
     assert matmul(stop="ptx", ptxas=find_ptxas()).asm["ptx"] == for_default
     wait_and_load = re.compile(r"wgmma\.wait_group|ld\.shared\.b32")
@@ -163,7 +163,7 @@ def test_bytes_of_an_operand_that_stays_are_packed_before_the_loop() -> None:
 
 @pytest.mark.parametrize("how", ["with one that stays", "with one in shared memory"])
 def test_dots_whose_operands_stay_are_not_waited_for(how: str, old: str, tmp_path: Path) -> None:
-    """It was issued after the one that reads what is made anew."""
+    """It was issued after the dot that reads the recomputed registers."""
     ttgir = computed(tmp_path, how, "fp16", "fp16", (64, 64, 32), stop="ttgir", ptxas=old).asm["ttgir"]
     body = ttgir[ttgir.index("scf.for") : ttgir.index("scf.yield")]
     steps = re.findall(r"ttg\.local_load|ttng\.warp_group_dot(?:_wait)?\b|pendings = \d", body)

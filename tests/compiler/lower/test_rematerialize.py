@@ -1,4 +1,4 @@
-"""What is computed anew stays apart in ptxas, too, which knows nothing of why."""
+"""Rematerialized values stay separate in ptxas, too, which does not know why."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The shipped kernels whose products warpgroups compute: code for Hopper alone, nothing serialised, no
-spills."""
+"""The shipped kernels whose dots are wgmmas: code for Hopper alone, nothing serialised, no spills."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def test_matmul(dtype: str, blocks: tuple[int, int, int], warps: int, stages: in
 @pytest.mark.parametrize(
     ("columns", "others"), [(192, {"PERSISTENT": True}), (192, {"GROUP_M": 0}), (160, {"GROUP_M": 0})]
 )
-def test_two_products_share_their_rows(columns: int, others: dict[str, int], layout: str) -> None:
+def test_two_dots_share_their_rows(columns: int, others: dict[str, int], layout: str) -> None:
     artifact = matmul("fp16", layout, (128, columns, 64), 8, 5, FIRST_N=128, **others)
     assert artifact.metadata.spill_stores == 0 and artifact.metadata.warps > 8
     first, second = (
@@ -93,7 +92,7 @@ def test_a_grid_of_rows_and_columns_needs_no_division() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_few_rows_are_columns_of_the_transposed_product(layout: str) -> None:
+def test_few_rows_are_columns_of_the_transposed_dot(layout: str) -> None:
     artifact = matmul("fp16", layout, (16, 64, 128), 4, 4)
     assert (
         "wgmma.mma_async.sync.aligned.m64n16k16" in artifact.asm["ptx"]
@@ -125,7 +124,7 @@ def test_attention(depth: int, warps: int) -> None:
 
 @pytest.mark.parametrize("slack", [0.0, 8.0])
 def test_attention_of_64_columns_runs_under_its_own_exponentials(slack: float) -> None:
-    """The second product comes in four parts; the warps that need not rescale skip that; four programs fit."""
+    """The second dot comes in four parts; the warps that need not rescale skip that; four programs fit."""
     constexprs = {"HEAD_DIM": 64, "IS_CAUSAL": False, "BLOCK_M": 64, "BLOCK_N": 64, "SLACK": slack}
     artifact = kbuild.compile(
         f"{KERNELS}/flash_attention.py:flash_attention_kernel",

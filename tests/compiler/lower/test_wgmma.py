@@ -1,5 +1,4 @@
-"""Products of warpgroups, executed as the PTX manual describes the instruction, thread by thread and byte by
-byte."""
+"""Warpgroup dots, executed as the PTX manual describes the instruction, thread by thread and byte by byte."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def fields(pattern: str, text: str) -> tuple[str, ...]:
 
 
 class WarpGroupMachine(Machine):
-    """Knows the inline assembly of products, whose tuples of results are lists of registers."""
+    """Knows the inline assembly of wgmmas, whose tuples of results are lists of registers."""
 
     def do_ptrtoint(self, text: str) -> np.ndarray:
         return self.value(text.split()[3], "ptr addrspace(3)").astype(np.int32)
@@ -148,11 +147,11 @@ def fragment_of_a(words: list[np.ndarray], k: int, kind: str) -> np.ndarray:
     return numbers(data.reshape(64, k, -1), kind)
 
 
-def product(
+def check_dot(
     element: Type, shape: tuple[int, int, int], warps: tuple[int, int], n: int, orders: str, zero: bool
 ) -> Machine:
-    """Lower one product whose tiles are stored from registers, run it, and compare.  `orders` says for A and
-    B which of m, n, k is contiguous in memory, or `r` for A in registers."""
+    """Lower one dot whose tiles are stored from registers, run it, and compare.  `orders` says for A and B which
+    of m, n, k is contiguous in memory, or `r` for A in registers."""
     m, columns, k = shape
     generator = np.random.default_rng(0)
     accumulator = I32 if element == I8 else F32
@@ -223,7 +222,7 @@ def product(
     ],
 )
 def test_16_bits(shape, warps, n, orders, zero):
-    machine = product(F16, shape, warps, n, orders, zero)
+    machine = check_dot(F16, shape, warps, n, orders, zero)
     m, columns, k = shape
     assert machine.count["wgmma"] - 3 == max(1, m // 16 // warps[0]) * (columns // n // warps[1]) * k // 16
 
@@ -231,4 +230,4 @@ def test_16_bits(shape, warps, n, orders, zero):
 @pytest.mark.parametrize("orders", ["kk", "rk"])
 @pytest.mark.parametrize("element", [F32, I8, F8E4M3FN])
 def test_other_types_are_contiguous_along_k(element, orders):
-    product(element, (128, 32, 64), (4, 1), 32, orders, False)
+    check_dot(element, (128, 32, 64), (4, 1), 32, orders, False)

@@ -1,5 +1,5 @@
-"""What ptxas makes of dots by warpgroups: all of them, in the cubin as in the PTX, and a warning where it
-serializes them."""
+"""What ptxas makes of warpgroup dots: the cubin has as many as the PTX, with a warning where it serializes
+them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_ptxas_drops_no_dot(name: str, tmp_path: Path) -> None:
 
 
 def test_dots_in_flight_at_once_start_from_values_that_were_there_before_the_first() -> None:
-    """Were the second one's written while the first is in flight, ptxas would wait for it (C7517)."""
+    """If the second one's were written while the first is in flight, ptxas would wait for it (C7517)."""
     case = CASES["two_dots_add_rows"]
     signature = case.signature(case.make(np.random.default_rng(0)))
     artifact = kbuild.compile(case.source, signature=signature, constexprs=case.constexprs, target="sm_90")

@@ -12,7 +12,7 @@ of a tensor.
     tt.splat of a pointer hinted with 16     contiguity 1, divisibility 16, constancy 128
     their tt.addptr, elements of two bytes   contiguity 128, divisibility 16, constancy 1: vectors of 8 elements
 
-Sums and products of 32 and 64 bits are taken not to overflow, as offsets don't; those of narrower types wrap
+Sums and products of 32 and 64 bits are assumed not to overflow, as offsets do not; those of narrower types wrap
 around.  Quotients and remainders round toward zero, so that runs of numbers give runs only where none is
 negative: `analysis.signs` has to show it.
 """

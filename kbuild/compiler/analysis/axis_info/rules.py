@@ -168,11 +168,11 @@ def same_numbers(op: Op, known: AxisInfo) -> Info:
 
 @transfer(AxisAttributes)
 def axis_attributes(op: AxisAttributes, known: AxisInfo) -> Info:
-    """The author knows more."""
+    """The facts that are known, or those that the kernel's author asserts where they say more."""
     src = known.get(op.src)
     sizes = axes_of(op.src.type)
 
-    def promised(facts: Axes, hints: Axes, limits: Axes) -> Axes:
+    def at_least(facts: Axes, hints: Axes, limits: Axes) -> Axes:
         return (
             tuple(max(f, min(power_of_two_in(h), limit)) for f, h, limit in zip(facts, hints, limits))
             if hints
@@ -180,9 +180,9 @@ def axis_attributes(op: AxisAttributes, known: AxisInfo) -> Info:
         )
 
     return Info(
-        promised(src.contiguity, op.contiguity, sizes),
-        promised(src.divisibility, op.divisibility, (MAX_DIVISOR,) * len(sizes)),
-        promised(src.constancy, op.constancy, sizes),
+        at_least(src.contiguity, op.contiguity, sizes),
+        at_least(src.divisibility, op.divisibility, (MAX_DIVISOR,) * len(sizes)),
+        at_least(src.constancy, op.constancy, sizes),
         src.constant,
     )
 

@@ -90,8 +90,8 @@ def shuffle(emit: Emitter, word: str, lane: str, kind: str, mode: str = "idx", c
     """The word that another lane of the warp gives: lane number `lane`, or with mode `bfly` the one at that
     distance.
 
-    A constant is the same in all lanes.  ptxas, too, finds that out, but when it then takes the minimum of its sum with another
-    constant, it may lose their signs (12.8 to 13.5, for sm_90: `VIADDMNMX` of 7 and 7 in place of -7 and -7).
+    A constant is the same in all lanes.  ptxas finds that out, too, but when it then takes the minimum of its
+    sum with another constant, it may lose their signs (12.8 to 13.5, for sm_90: `VIADDMNMX` of 7 and 7 in place of -7 and -7).
     """
     if word[0] != "%":
         return word

@@ -67,7 +67,7 @@ def _through_shared(emit: Emitter, op: Gather, scratch: int, indices: Sequence[s
 
 
 def _by_shuffles(emit: Emitter, op: Gather, plan: GatherPlan, indices: Sequence[str]) -> list[str]:
-    """Each register that may hold the element is shuffled; the index tells whose to keep."""
+    """Each register that may hold the element is shuffled; the index says which to keep."""
     kind, sources = word_type(op.src.type), emit.registers(op.src)
     images = [image for image in (*plan.index_registers, *plan.thread_registers) if image]
     reachable = sorted(set(all_sums(images)))

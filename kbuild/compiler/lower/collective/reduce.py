@@ -28,8 +28,8 @@ from kbuild.compiler.ops.tensor import Reduce
 from kbuild.errors import InternalError
 
 CHAINS = 4
-"""Independent sums that a thread keeps: enough to hide the latency of an addition.  Longer chains than a
-balanced tree has let a product be contracted with the addition that takes it."""
+"""Independent sums that a thread keeps: enough to hide the latency of an addition.  Chains longer than those of a
+balanced tree allow a multiplication to be contracted with the addition that uses it."""
 ALL_LANES = 31
 MANY_SLOTS = 16
 """From so many warps on a thread does not read all of their partials: 32 threads would issue 32 times as many

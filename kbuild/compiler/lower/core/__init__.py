@@ -1,2 +1,2 @@
-"""What every lowering stands on: the walk over operations, the writer of LLVM text, control flow, elementwise
+"""The basis of every lowering: the walk over operations, the writer of LLVM text, control flow, elementwise
 operations."""

@@ -73,10 +73,10 @@ def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) ->
 
 
 def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntType) -> str:
-    """Toward zero by PTX's `cvt.rzi`, which saturates.  To LLVM what is out of range is poison: `freeze`
-    keeps it from concluding anything of the result, and an opaque copy from choosing among constants that may
-    be converted.  8 bits are taken of 16, or else it leaves out the masks that keep neighbours in a word
-    apart."""
+    """Toward zero by PTX's `cvt.rzi`, which saturates.  In LLVM an out-of-range result is poison: `freeze` keeps it
+    from concluding anything about the result, and an opaque copy from choosing among constants that may be
+    converted.  8 bits are truncated from 16, since LLVM otherwise omits the masks that separate neighbours in
+    a word."""
     bits = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}[kind]
     hidden = emit.opaque(emit.instruction(f"bitcast {kind} {register} to {bits}"), bits)
     register = emit.instruction(f"bitcast {bits} {hidden} to {kind}")
@@ -100,7 +100,7 @@ def convert_floats(
     direct = _direct(emit, source, old, new)
     if direct is not None:
         return emit.lazy(len(source), direct)
-    # Widening is exact, so a conversion with a stop rounds once.
+    # Widening is exact, so a conversion through another type rounds once.
     middle = F16 if old in _EIGHT_BITS else F32
     if middle in (old, new):
         raise InternalError(f"no conversion from {old} to {new}", emit.loc)
@@ -108,7 +108,7 @@ def convert_floats(
 
 
 def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType) -> Convert | None:
-    """The conversion in one step, or None when it takes a stop at another type."""
+    """The conversion in one step, or None when it needs an intermediate type."""
     native = emit.target.has("fp8_conversion")
     if old in _EIGHT_BITS and new == F16:
         if native:

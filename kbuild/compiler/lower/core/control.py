@@ -70,7 +70,7 @@ def _goes_in_words(value: Value) -> bool:
 def _handed(
     emit: Emitter, arguments: Sequence[Value], values: Sequence[Sequence[str]]
 ) -> list[Sequence[str]]:
-    """What a predecessor hands to the arguments of a block: to be called where it still writes."""
+    """The values that a predecessor passes to the arguments of a block: called while its code is still open."""
 
     def words(registers: Sequence[str], type_: Type) -> Sequence[str]:
         each = per_word(type_)
@@ -89,7 +89,7 @@ def _bind_phis(emit: Emitter, values: Sequence[Value], counts: Sequence[Sequence
     for value, like in zip(values, counts):
         is_argument = isinstance(
             value.owner, Block
-        )  # Results merge elements: nothing but arguments is handed over in words.
+        )  # Results merge elements: only arguments are passed in words.
         phis = (WordPhis if is_argument and _goes_in_words(value) else Phis)(emit, head, value.type)
         emit.bind(value, phis.registers(len(like)))
         merged.append(phis)

@@ -39,7 +39,7 @@ def lower_barrier(emit: Emitter, op: Barrier) -> None:
 
 @lower(GridDependencyWait, LaunchDependents)
 def lower_grid_dependency(emit: Emitter, op: GridDependencyWait | LaunchDependents) -> None:
-    """Nothing where launches follow each other whole.  LLVM's intrinsics claim to leave memory alone, so that
+    """Nothing where launches do not overlap.  LLVM's intrinsics claim to leave memory alone, so that
     accesses would move across them."""
     if emit.target.has("griddepcontrol"):
         kind = "wait" if isinstance(op, GridDependencyWait) else "launch_dependents"
@@ -60,9 +60,9 @@ def _global_string(emit: Emitter, text: str) -> str:
 
 @lower(Assert)
 def lower_assert(emit: Emitter, op: Assert) -> None:
-    """Where the condition fails, tell the message with file, line and function, and stop the kernel.  No warp
-    goes on before all have looked at a tensor: what follows may do harm where the condition fails, and be in
-    another layout."""
+    """Where the condition fails, print the message with file, line and function, and stop the kernel.  No warp
+    goes on before all have checked a tensor: the code that follows may do harm where the condition fails, and
+    be in another layout."""
     conditions = emit.registers(op.condition)
     holds = emit.all_of([conditions[index] for index in range(len(conditions))])
     if holds == "true":

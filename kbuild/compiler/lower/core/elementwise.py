@@ -95,7 +95,7 @@ def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
 
 def _equal_registers(emit: Emitter, op: rows.Elementwise) -> Sequence[int]:
     """For each register of an integer or truth value, the first one known to hold the same: a mask whose
-    boundary falls on multiples of 16 is worked out once for 16 neighbours.  Empty where nothing is known."""
+    boundary falls on multiples of 16 is computed once for 16 neighbours.  Empty where nothing is known."""
     type_ = op.result.type
     if not isinstance(type_, TensorType) or not isinstance(type_.element, IntType) or type_.layout is None:
         return ()
@@ -192,11 +192,10 @@ def _multiply(emit: Emitter, op: rows.MulI, element: Type, a: str, b: str) -> st
 
 @form(rows.DivSI, rows.RemSI, rows.DivUI, rows.RemUI)
 def _divide_integers(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str:
-    """Where LLVM may read out of a division that the divisor is not zero, it drops later questions whether it
-    is, takes `b == 0` to choose zero for what `b / b` gives as well, and takes a remainder to be below its
-    dividend's bound, which what the hardware leaves of a division by zero is not.  So unless the divisor is a
-    constant, an opaque copy of it divides, and the result is opaque, too.  Narrow types divide in 16 bits, as
-    the hardware does."""
+    """From a division LLVM concludes that the divisor is not zero: it drops later comparisons with zero, and
+    assumes that a remainder is below its dividend's bound, which is false for the hardware's division by zero.
+    So unless the divisor is a constant, an opaque copy of it divides, and the result is opaque, too.  Narrow
+    types divide in 16 bits, as the hardware does."""
     assert isinstance(element, IntType)
     signed, kind = isinstance(op, rows.DivSI | rows.RemSI), llvm_type(element)
     if element.bits < 16:

@@ -99,7 +99,7 @@ class Emitter:
         `producer`'s thread."""
         self.loc: Loc | None = func.loc
         self.location_suffix: Callable[[Loc | None], str] = lambda loc: ""
-        """What every line of an operation ends with: its debug location."""
+        """The end of every line of an operation: its debug location."""
         self.values: dict[Value, Sequence[str]] = {}
         self.homes: dict[Value, Chunk] = {}
         """The chunks in which values were bound."""
@@ -109,9 +109,9 @@ class Emitter:
         """Registers of offsets and pointers as a base plus a constant."""
         self.wrapping = WrappingOffsets(func.body)
         self.views: dict[Op, Sequence[int]] = {}
-        """Of operations that only reorder registers, how."""
+        """How operations that only reorder registers do it."""
         self.accumulators: dict[Op, Any] = {}
-        """Of dots by warpgroups, also of some that are still to come, the accumulators."""
+        """The accumulators of warpgroup dots, including some that are not lowered yet."""
         self.axis_info: Any = None
         """The function's `AxisInfo`, once something has asked for it."""
         self.declarations: dict[str, str] = {}
@@ -120,7 +120,7 @@ class Emitter:
         self.metadata: list[str] = []
         """Lines of numbered metadata; line i defines `!i`."""
         self.later: list[Callable[[], None]] = []
-        """What remains to be written once everything that asks for registers is known: operands of phis."""
+        """What remains to be written once all requested registers are known: operands of phis."""
         self.chunks: list[Chunk] = []
         self._unknown_zero: str | None = None
         self._count = 0
@@ -141,7 +141,7 @@ class Emitter:
 
     def lazy(self, count: int, make: Callable[[int], str]) -> LazyRegisters:
         """Registers that `make(index)` writes on demand.  `make` must not use `emit.values` of operations
-        inside combine functions (they are bound anew for every use): fetch operands' registers first, and
+        inside combine functions (they are rebound for every use): fetch operands' registers first, and
         branch never."""
         return LazyRegisters(self, count, make)
 

@@ -1,5 +1,5 @@
 """Programs whose warps do different things: the producer's thread and the program's own warps part at a
-branch, and registers go from those who need few to those who need many (`setmaxnreg`)."""
+branch, and registers go from warps that need few to warps that need many (`setmaxnreg`)."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _set_registers(emit: Emitter, direction: str, counts: Sequence[int]) -> None
 
 @lower(ArriveBarrier)
 def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
-    """One lane of each warp arrives, once all of them are there: where they wait for products, that has
-    brought them together.
+    """One lane of each warp arrives, once all of them are there: waiting for dots has already brought them
+    together.
 
     In a cluster there is a lane for each program, and it releases nothing to the others: an arrival at
     another program's barrier without a scope is ordered within this one alone."""

@@ -1,10 +1,9 @@
 """Mathematical functions, as formulas over the approximate instructions of the hardware and polynomials.
 
-Each states its largest error against the exact value, in units of the last place (ulp), where each
-approximate instruction is as
-far off as it may be; the tests hold it to that over all arguments, and docs/numerics.md lists it.  exp, exp2, sqrt, rsqrt and
-division are Triton's: fast, flushing subnormals.  f16 and bf16 are computed in f32 and rounded once.
-Trigonometric functions are in `trigonometry.py`.
+Each states its largest error against the exact value, in units of the last place (ulp), where each approximate
+instruction is as far off as its specification allows; the tests check it over all arguments, and
+docs/numerics.md lists it.  exp, exp2, sqrt, rsqrt and division are Triton's: fast, flushing subnormals.
+f16 and bf16 are computed in f32 and rounded once.  Trigonometric functions are in `trigonometry.py`.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def has_math(cls: type[Op]) -> bool:
 
 
 def math_function(op: rows.Elementwise, element: Type) -> Callable[[Emitter, Sequence[str]], str]:
-    """What writes a row's formula for f32 or f64.  Raises `CompileError` where there is none for the type."""
+    """The function that writes a row's formula for f32 or f64.  Raises `CompileError` where there is none for the type."""
     formula = FORMULAS[type(op)]
     assert isinstance(element, FloatType)
     if element.bits == 64 and formula.f64 is None:
@@ -108,7 +107,7 @@ def math_function(op: rows.Elementwise, element: Type) -> Callable[[Emitter, Seq
 @function(rows.Exp, f32=66, f64=2)
 def exp(m: Real, x: str) -> str:
     """e^x, as in Triton: in f32 the exponent x·log2(e) is rounded, so that the error is up to 2.1 + 1.23·|x|
-    ulp. `libdevice.exp` has none of that, in seven instructions instead of two."""
+    ulp. `libdevice.exp` avoids that, in seven instructions instead of two."""
     if not m.double:
         return exp2(m, m.mul(x, LOG2_E))
     count, p = _exp_parts(m, clamp(m, x, -746.0, 710.0))
@@ -117,12 +116,12 @@ def exp(m: Real, x: str) -> str:
 
 @function(rows.PreciseExp, f32=4.5, f64=2)
 def precise_exp(m: Real, x: str) -> str:
-    """e^x: as `math.exp`, and multiplied with what rounding the exponent has lost."""
+    """e^x: as `math.exp`, corrected for the rounding error of the exponent."""
     if m.double:
         return exp(m, x)
     exponent = m.mul(x, LOG2_E)
     lost = m.fma(m.negate(exponent), LN_2_F32_TAIL, m.fma(m.negate(exponent), LN_2_F32, x))
-    # An infinite exponent has lost nothing: of NaN and a number llvm.maxnum gives the number.
+    # An infinite exponent has no rounding error: of NaN and a number llvm.maxnum gives the number.
     factor = m.call("llvm.maxnum.f32", m.add(lost, 1.0), 0.5)
     return m.mul(exp2(m, exponent), factor)
 
@@ -138,7 +137,7 @@ def exp2(m: Real, x: str) -> str:
 
 
 def clamp(m: Real, x: str, low: float, high: float) -> str:
-    """`x` held between two numbers; NaN stays."""
+    """`x` clamped between two numbers; NaN stays."""
     return m.select(m.compare("olt", x, low), low, m.select(m.compare("ogt", x, high), high, x))
 
 
@@ -161,7 +160,7 @@ def expm1(m: Real, x: str) -> str:
     """e^x - 1."""
     limit = 710.0 if m.double else 89.0
     count, p = _exp_parts(m, clamp(m, x, -40.0, limit))
-    # Half of the power, for 2^n itself overflows before the result does.
+    # Half of the power, because 2^n itself overflows before the result does.
     half = m.power_of_two(m.sub(count, 1.0))
     doubled = m.fma(p, half, m.sub(half, 0.5))
     return m.select(m.compare("oeq", x, 0.0), x, m.add(doubled, doubled))
@@ -266,7 +265,7 @@ def log10(m: Real, x: str) -> str:
 
 @function(rows.Log1P, f32=2.6, f64=2)
 def log1p(m: Real, x: str) -> str:
-    """log(1 + x), corrected for what rounding 1 + x lost."""
+    """log(1 + x), corrected for the rounding error of 1 + x."""
     sum_ = m.add(x, 1.0)
     lost = m.sub(x, m.sub(sum_, 1.0))
     proper = m.both(m.compare("ogt", sum_, 0.0), m.compare("olt", sum_, INFINITY))

@@ -54,7 +54,7 @@ class Real:
         """The same quotient of f32, bit by bit, in two instructions where several are divided by the same
         `b`.
 
-        `div.full.f32` is a times 1 / b, both scaled where b or its reciprocal is no normal number; what
+        `div.full.f32` is a times 1 / b, both scaled where b or its reciprocal is not a normal number; what
         depends on b alone is written once.
         """
         magnitude = self.absolute(b)

@@ -94,7 +94,7 @@ Place = tuple[str, int]
 
 
 def _copy(emit: Emitter, target: Place, source: Place, size: int, copied: str | None) -> None:
-    """16 bytes bypass the L1 cache (`.cg`), smaller copies can't (`.ca`); `copied` is the register of how
+    """16 bytes bypass the L1 cache (`.cg`), smaller copies cannot (`.ca`); `copied` is the register of how
     many to read."""
     name = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
     operands = [
@@ -108,8 +108,8 @@ def _copy(emit: Emitter, target: Place, source: Place, size: int, copied: str | 
 
 
 def _copy_if(emit: Emitter, target: Place, source: Place, size: int, condition: str) -> None:
-    """All the bytes, or zeros where the condition does not hold.  ptxas makes the condition of the instruction from the predicate
-    as it is, from a number of bytes by a choice and a comparison."""
+    """All the bytes, or zeros where the condition does not hold.  ptxas uses a predicate as the instruction's
+    condition directly, but needs a select and a comparison for a number of bytes."""
     if condition in ("true", "false"):
         _copy(emit, target, source, size, None if condition == "true" else "0")
         return

@@ -1,8 +1,8 @@
 """Atomic operations, as PTX: LLVM would drop the ordering of float atomics and loop for packed ones.
 
 Each element is done by one thread; where others hold the element too and something uses the old values, they
-get them through the operation's scratch memory.  That threads wait for each other around those that release
-or acquire is the business of the pass `barriers`.
+get them through the operation's scratch memory.  The pass `barriers` makes threads wait for each other around
+those that release or acquire.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _check_target(emit: Emitter, op: AtomicRMW, element: Type) -> None:
         raise CompileError(
             f"there is no atomic {op.kind} of {element} by pointers",
             op.loc,
-            "the copy engine of sm_90 has it, for descriptors made from arguments of the kernel, where the last "
+            "TMA on sm_90 has it, for descriptors made from arguments of the kernel, where the last "
             "size and the last offset are known to be multiples of 16 bytes",
         )
     if bits < 32 and not (op.kind == "fadd" and element in (F16, BF16)):
@@ -136,7 +136,7 @@ def _atomic(emit: Emitter, op: Atomic, start: int, name: str, guard: str, inputs
 
 
 def _shared_out(emit: Emitter, op: Atomic, element: Type, owner: str, old: Sequence[str]) -> Sequence[str]:
-    """Old values to all who hold the element: the thread that did the atomic writes it, all read it."""
+    """Old values to all threads that hold the element: the thread that did the atomic writes it, all read it."""
     assert op.scratch is not None
     kind = f"i{memory_bits(element)}"
     size = memory_bits(element) // 8

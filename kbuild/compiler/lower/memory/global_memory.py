@@ -281,7 +281,7 @@ def lower_store(emit: Emitter, op: Store) -> None:
 
 
 def writers(emit: Emitter, type_: Type) -> tuple[str, frozenset[int] | range]:
-    """Who writes each element of a value just once: the threads where an i1 register holds, with these
+    """The writers of each element of a value, each once: the threads where an i1 register holds, with these
     registers."""
     if isinstance(type_, TensorType):
         own = layout(type_)

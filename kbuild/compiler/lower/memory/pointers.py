@@ -115,7 +115,7 @@ def _kind(value: Value) -> str:
 def _scaled(
     emit: Emitter, op: MulI | ShLI, lhs: Value, rhs: Value, register: int, depth: int
 ) -> Parts | None:
-    """A product with a constant; None when neither side is one."""
+    """A product with a constant; None when neither side is a constant."""
     first = offset_parts(emit, lhs, register, depth + 1)
     second = offset_parts(emit, rhs, register, depth + 1)
     if isinstance(op, ShLI):
@@ -156,7 +156,7 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                 if moved != "0":
                     kind = memory_type(pointee.pointee)
                     if emit.wrapping.may_wrap(offset) or emit.wrapping.is_sum_from_memory(offset):
-                        # LLVM's strength reduction makes one address of another by the difference of their
+                        # LLVM's strength reduction makes one address from another by the difference of their
                         # indices before these are extended (it looks through the `sext` of a GEP's index).
                         moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
@@ -179,7 +179,7 @@ def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
 
 @lower(AddPtr)
 def lower_addptr(emit: Emitter, op: AddPtr) -> Sequence[str]:
-    """The pointers themselves, for those who do not ask for `address`."""
+    """The pointers themselves, for code that does not use `address`."""
     count = layout(op.ptr.type).size("register") if isinstance(op.ptr.type, TensorType) else 1
 
     def pointer(register: int) -> str:

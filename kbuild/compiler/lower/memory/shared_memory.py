@@ -163,7 +163,7 @@ def descriptor(emit: Emitter, value: Value) -> tuple[str, int]:
 
 
 def _type(value: Value) -> MemDescType:
-    assert isinstance(value.type, MemDescType), f"{value} is no descriptor"
+    assert isinstance(value.type, MemDescType), f"{value} is not a descriptor"
     return value.type
 
 
@@ -245,7 +245,7 @@ def lower_local_load(emit: Emitter, op: LocalLoad) -> Sequence[str]:
     if emit.target.has("ldmatrix"):
         access = shared_access(result, shared, bits)
         matrices = ldmatrix_fits(result, shared, bits)
-        # A plain vector load of 16 bytes per lane is as good, and free of ldmatrix's rules on who reads what.
+        # A plain vector load of 16 bytes per lane is as good, and free of ldmatrix's rules on which lane reads what.
         if matrices is not None and access.vector * bits < 128:
             return _load_matrices(emit, matrices, pointer, start, op, bits)
     return with_copies(load_all(emit, shared_access(result, shared, bits), pointer, op.type, start), result)

@@ -1,4 +1,4 @@
-"""The copy engine (TMA): blocks of tensors into shared memory, and the mbarriers that count their bytes.
+"""TMA: blocks of tensors into shared memory, and the mbarriers that count their bytes.
 
 One thread makes the barriers and issues the copies, every thread waits.  A tile wider than its swizzle is
 copied in boxes, which lie in shared memory one after another.
@@ -37,7 +37,7 @@ mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;
 
 
 def _first_thread(emit: Emitter) -> str:
-    """Whether this is the thread that speaks for all."""
+    """Whether this is the thread that issues for all."""
     if emit.partition == "producer":
         return "true"
     return emit.compare("eq", emit.thread_id(), "0")
@@ -138,7 +138,7 @@ def _rank(emit: Emitter) -> str:
 
 @lower(AsyncTmaCopyLocalToGlobal)
 def lower_async_tma_store(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
-    """Box by box, in one group; the group is there even where nothing is to be copied, for waits count them."""
+    """Box by box, in one group; even an empty copy makes a group, because waits count them."""
     if not op.warp_bits:
         with emit.when(_first_thread(emit)):
             _copy_boxes(emit, op)

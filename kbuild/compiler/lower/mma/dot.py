@@ -1,4 +1,4 @@
-"""Matrix products: by tensor-core instructions where `tt.dot` names one, by scalar fma otherwise.
+"""Dots: by tensor-core instructions where `tt.dot` names one, by scalar fma otherwise.
 
 An instruction's fragments are found by coordinates: lane 0 of warp 0 holds, of every tile, the element at the
 tile's origin and those at fixed distances from it (PTX ISA, "Matrix fragments for mma"; see
@@ -118,9 +118,9 @@ def _operand(
 
 
 def _must_be_hidden(emit: Emitter, atom: MmaAtom, operand: Value) -> bool:
-    """Whether ptxas must not find out that words of an operand are constant.  Of a constant fp8 word that it
-    only finds late, through a shuffle, say, it widens the upper half wrongly: ptxas 12.8 to 13.5 write
-    whatever lay in their memory there."""
+    """Whether ptxas must not find out that words of an operand are constant.  Where it finds a constant fp8 word
+    late, such as through a shuffle, it widens the upper half wrongly: ptxas 12.8 to 13.5 write uninitialized
+    memory there."""
     is_widened = atom.is_fp8 and emit.target.has("fp8_mma_as_f16")
     return is_widened and not _is_loaded(operand)
 
@@ -140,8 +140,8 @@ def _multiply(emit: Emitter, atom: MmaAtom, a: list[str], b: list[str], c: list[
 
 
 def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
-    """Each thread adds up its elements of C one product at a time; it holds the rows of A and columns of B
-    they need."""
+    """Each thread accumulates its elements of C one product at a time; it holds the rows of A and columns of B
+    that they need."""
     a, b = places(layout(op.a.type)), places(layout(op.b.type))
     left, right = emit.registers(op.a), emit.registers(op.b)
     sums = list(emit.registers(op.c))

@@ -1,5 +1,5 @@
-"""Dots by scalar fma of operands in shared memory: loops over k, so that the code stays small however long
-the sums are.
+"""Dots by scalar fma of operands in shared memory: loops over k, so that the code stays small for any length
+of the sums.
 
 A thread's elements of the result are taken in tiles for whose sums and operands it has the registers:
 
@@ -52,7 +52,7 @@ def lower_local_dot(emit: Emitter, op: LocalDot) -> Sequence[str]:
     a, b = (_SlicedOperand(emit, value, result, index, step) for index, value in enumerate((op.a, op.b)))
     sums = list(emit.registers(op.c))
 
-    def products(tile: list[Coordinates], k: str, totals: Sequence[str]) -> list[str]:
+    def accumulate(tile: list[Coordinates], k: str, totals: Sequence[str]) -> list[str]:
         rows = a.load(k, {(*at[:-1], i) for at in tile for i in range(step)})
         columns = b.load(k, {(*at[:-2], i, at[-1]) for at in tile for i in range(step)})
         totals = list(totals)
@@ -65,7 +65,7 @@ def lower_local_dot(emit: Emitter, op: LocalDot) -> Sequence[str]:
     for tile in groups:
         first = [sums[held[at]] for at in tile]
         totals = counted_loop(
-            emit, depth, step, first, kind, lambda k, carried, tile=tile: products(tile, k, carried)
+            emit, depth, step, first, kind, lambda k, carried, tile=tile: accumulate(tile, k, carried)
         )
         for at, total in zip(tile, totals):
             sums[held[at]] = total

@@ -1,22 +1,21 @@
-"""Products of warpgroups: `wgmma.mma_async`, which LLVM knows only as inline assembly.
+"""Warpgroup dots: `wgmma.mma_async`, which LLVM knows only as inline assembly.
 
 All steps along k of one tile of D are one asm with the tile's registers tied to themselves, so that they stay
 in place:
 
     fence {all of D};  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
 
-The fence takes the registers of D and of A through itself: what LLVM has to copy or compute for them, it then
-copies and computes before the fence, as the instruction demands.  It takes those that later dots start from
-with it, as far as they are known: ptxas waits for all dots in flight before it lets other instructions write
-accumulators.
+The registers of D and of A pass through the fence: LLVM then copies and computes them before the fence, as the
+instruction requires.  Those that later dots start from pass through it, too, as far as they are known: ptxas
+waits for all dots in flight before it lets other instructions write accumulators.
 
 A left operand that is computed in registers comes in parts, each with a fence and an asm of its own: ptxas
 then starts on the first while the threads are still busy with the others.
 
-Where an operand lies is a matter of the warpgroup and of constants: the lower half of the descriptor of a
-tile's start is computed once, and each step adds its distance in the asm itself, for LLVM would otherwise
-keep them all in registers.  Each descriptor has a register of its own: where two steps share one, ptxas
-13.5.37 takes some of their instructions for the same, and drops them.
+The place of an operand depends on the warpgroup and on constants: the lower half of the descriptor of a tile's
+start is computed once, and each step adds its distance in the asm itself, because LLVM would otherwise keep
+them all in registers.  Each descriptor has a register of its own: where two steps share one, ptxas 13.5.37
+treats some of their instructions as equal, and drops them.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _ADDRESS_UNIT = 16
 _A_REGISTERS = 4
 """32-bit registers of A for one step, where A is in registers."""
 _PARTS = 4
-"""Parts in which a left operand that the threads compute is handed over.  Where a producer brings the right
-one, the threads wait for that with all of the left one ready, and parts would gain nothing."""
+"""Parts in which a left operand that the threads compute is passed.  Where a producer copies the right one, the
+threads wait for it with all of the left one ready, and parts would gain nothing."""
 
 
 @lower(WarpGroupDot)
@@ -109,7 +108,7 @@ class _Accumulator:
 
 
 def _accumulator(emit: Emitter, op: WarpGroupDot) -> _Accumulator:
-    """D of a dot; the same object each time, for an earlier dot may have fenced what this one starts from."""
+    """D of a dot; the same object each time, because an earlier dot may have fenced what this one starts from."""
     if op not in emit.accumulators:
         emit.accumulators[op] = _Accumulator(emit, op)
     return emit.accumulators[op]
@@ -183,8 +182,8 @@ class _SharedOperand:
 
 class _RegisterOperand:
     """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half
-    of k in the later two.  `changes` says that the block of the product computes them, and does so again in
-    the next iteration."""
+    of k in the later two.  `changes` says that the block of the dot computes them, and does so again in the
+    next iteration."""
 
     transposed = False
 
@@ -195,7 +194,7 @@ class _RegisterOperand:
         if changes:
             self.words = _words_of(emit, value, atom, order)
         else:
-            # Packed in a loop around the product, they would be written anew while that of the last iteration
+            # Packed in a loop around the dot, they would be overwritten while the previous iteration's dot
             # reads them.
             with emit.at_home(value):
                 self.words = _words_of(emit, value, atom, order)
@@ -245,8 +244,8 @@ def _words_of(
 
 
 def _fence(emit: Emitter, mark: str, started: Sequence[_Accumulator], words: Sequence[str]) -> None:
-    """A fence behind which nothing but dots writes the registers of D that some start from, which it renews,
-    and `words` of A."""
+    """A fence after which only dots write the registers of D that some start from, which it redefines, and
+    `words` of A."""
     places = [(sums, index) for sums in started for index in sums.starts(emit)]
     kinds = [_register(sums.atom) for sums, _ in places]
     types = [type_ for type_, _ in kinds]
@@ -277,7 +276,7 @@ def _is_zero(emit: Emitter, atom: WgmmaAtom, sums: Sequence[str]) -> bool:
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
     """Copies that ptxas leaves in place: where it sees what computes the words, it may compute them into
-    registers that a product in flight still reads, and then lets no products overlap."""
+    registers that a dot in flight still reads, and then does not let dots overlap."""
     count = len(words)
     moves = "\n".join(f"mov.b32 ${index}, ${count + index};" for index in range(count))
     constraints = ",".join(["=r"] * count + ["r"] * count)

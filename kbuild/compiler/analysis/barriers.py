@@ -302,7 +302,7 @@ class BarrierAnalysis:
             if op in self.landing:
                 _land(state, self.landing[op], all_buffers=isinstance(op, InvalBarrier))
         if isinstance(op, InitBarrier):
-            # After its checks: a fence and a barrier right before it show nothing of it.  Its own fence shows
+            # After its checks: a fence and a barrier right before it do not cover it.  Its own fence shows
             # those before it, too: the same thread makes them.
             self.first_uses.setdefault(op, set())
             state.unshown.clear()

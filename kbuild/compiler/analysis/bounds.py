@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kbuild.compiler.analysis.carried import handed_on
+from kbuild.compiler.analysis.carried import passed_on
 from kbuild.compiler.analysis.polynomials import Polynomial, Polynomials
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.traits import Trait
@@ -128,7 +128,7 @@ def _reached(user: Op, value: Value, axis: int) -> list[tuple[Value, int]] | Non
             return [(result, axis - (axis > user.axis)) for result in user.results]
         case For() | Yield():
             return (
-                [(target, axis) for target in handed_on(value, user)]
+                [(target, axis) for target in passed_on(value, user)]
                 if isinstance(value.type, TensorType)
                 else None
             )

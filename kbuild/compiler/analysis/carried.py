@@ -53,7 +53,7 @@ def group_of(value: Value) -> CarriedGroup | None:
     return next((group for group in groups if value in group.targets), None)
 
 
-def handed_on(value: Value, user: Op) -> list[Value]:
+def passed_on(value: Value, user: Op) -> list[Value]:
     """The block arguments and results to which control flow passes a value that an operation uses."""
     uses = {(user, index) for index, operand in enumerate(user.operands) if operand is value}
     around = [user.parent_op] if user.has(Trait.TERMINATOR) and user.parent_op is not None else []

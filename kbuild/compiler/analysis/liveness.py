@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kbuild.compiler.analysis.carried import handed_on
+from kbuild.compiler.analysis.carried import passed_on
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, While
@@ -131,5 +131,5 @@ def _derived(user: Op, value: Value) -> list[Value]:
     return (
         [user.result]
         if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans)
-        else handed_on(value, user)
+        else passed_on(value, user)
     )

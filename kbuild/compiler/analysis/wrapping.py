@@ -100,7 +100,7 @@ class WrappingOffsets:
 
     def __init__(self, body: Block) -> None:
         self.known: dict[Value, _Facts] = {}
-        self.handed_on = _handed_on(body)
+        self.passed_on = _passed_on(body)
 
     def may_wrap(self, offset: Value) -> bool:
         """Whether an integer, or a tensor of them, is expected to wrap around."""
@@ -134,8 +134,8 @@ class WrappingOffsets:
     def _parts(self, value: Value) -> Sequence[Value]:
         """The integers of which one is made."""
         op = value.op
-        if value in self.handed_on:
-            return self.handed_on[value]
+        if value in self.passed_on:
+            return self.passed_on[value]
         if isinstance(op, Gather):
             return (op.src,)
         return (
@@ -156,13 +156,13 @@ class WrappingOffsets:
             return _Facts()
         parts = [self.known[part] for part in self._parts(value)]
         sizes = [part.size for part in parts]
-        if value in self.handed_on:
+        if value in self.passed_on:
             # What a loop carries is as large as the first: a number that grows with each iteration would have
             # no bound.
             size = max(1, *(sizes if isinstance(op, If) else sizes[:1]))
         else:
             size = _size(op, sizes)
-        is_loaded = any(part.is_loaded for part in parts) or (value not in self.handed_on and _is_unknown(op))
+        is_loaded = any(part.is_loaded for part in parts) or (value not in self.passed_on and _is_unknown(op))
         is_sum = isinstance(op, Elementwise) and is_loaded and bits <= 32
         wraps = bits < 32 or (
             element_of(value.type) == I32 and (size >= _LARGE or _is_made_to_wrap(op, parts))
@@ -172,7 +172,7 @@ class WrappingOffsets:
         return _Facts(size, is_loaded, is_sum or any(part.is_sum_from_memory for part in parts), wraps)
 
 
-def _handed_on(body: Block) -> dict[Value, Sequence[Value]]:
+def _passed_on(body: Block) -> dict[Value, Sequence[Value]]:
     """For each block argument and result of control flow, the values that it starts as (in loops, first)
     and the values that are passed to it.
 

@@ -40,7 +40,7 @@ _WITH_WGMMA = 90
 
 
 def require_same(ptx: str, arch: str, cubin: bytes, ptxas: str, reassemble: Callable[[str], bytes]) -> None:
-    """Raise `ToolError` unless a cubin is, as far as can be seen, the code of a PTX text for an architecture.
+    """Raise `ToolError` unless a cubin appears to be the code of a PTX text for an architecture.
 
     `ptxas` says which one made it: its version.  `reassemble` has it assemble another text, which is asked for
     only where there are fewer tensor-core instructions than expected.

@@ -29,7 +29,7 @@ first minor version (CUDA Compatibility, "Minor version compatibility")."""
 OLDEST_DRIVER = min(_FIRST_DRIVERS.values())
 """The first branch of drivers that any code of ptxas runs on."""
 LAST_DRIVER = 9999
-"""The last number that is taken for a branch of drivers."""
+"""The last number that counts as a branch of drivers."""
 
 DRIVERS = {
     11000: 450,

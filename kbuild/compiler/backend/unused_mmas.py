@@ -4,7 +4,7 @@
     wgmma.mma_async… {%r9, …}, a, c, …;      unused: %r9 comes to nothing, as where a program uses half of a tile
     st.global.b32 [%rd1], %r1;
 
-LLVM keeps them, for they are asm with side effects.  A register is used where anything but arithmetic reads
+LLVM keeps them, because they are asm with side effects.  A register is used where anything but arithmetic reads
 it, or arithmetic whose result is used, before it is overwritten: a register that holds a loop's sum which
 nothing reads may have held a constant with many readers.  (Faint variables: R. Giegerich, U. Möncke and R.
 Wilhelm, "Invariance of Approximative Semantics with Respect to Program Transformations", 1981.)
@@ -116,8 +116,8 @@ def unused(ptx: str) -> list[str]:
 
 
 def _unused(instructions: list[_Instruction], at_label: dict[str, set[str]]) -> Iterator[str]:
-    """Those whose results nothing uses, the last one first, as far as is known which registers are used at
-    labels: more are entered there."""
+    """Those whose results nothing uses, the last one first, given the registers that are known to be used at
+    labels; more are added there."""
     used: set[str] = set()
     for one in reversed(instructions):
         family = one.name.partition(".")[0]
@@ -142,7 +142,7 @@ def _unused(instructions: list[_Instruction], at_label: dict[str, set[str]]) -> 
 
 
 def _instructions(ptx: str) -> Iterator[_Instruction]:
-    """All instructions; those that do more than give results write nothing, as far as this goes."""
+    """All instructions; those with side effects count as writing no registers."""
     labels: list[str] = []
     for statement in ptx.split(";"):
         before = _BEFORE.match(statement)

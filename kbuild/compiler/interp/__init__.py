@@ -103,7 +103,7 @@ def run(
     run_grid(module, memory, values, (int(x), int(y), int(z)))
     memory.write_back()
     if trace is not None:
-        memory.tell(trace, [name for name, _ in pointed])
+        memory.fill_trace(trace, [name for name, _ in pointed])
 
 
 def _tensor_map(argument: Value, hints: Mapping[str, Any], values: Sequence[Any]) -> TensorMapValue:

@@ -102,8 +102,8 @@ class GlobalMemory:
         for start, array in zip(self.starts, self.arrays):
             array[...] = self.bytes[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
-    def tell(self, trace: Trace, names: Sequence[str]) -> None:
-        """Put into a trace what was done to the arrays, by name."""
+    def fill_trace(self, trace: Trace, names: Sequence[str]) -> None:
+        """Write into a trace what was read and written of the arrays, by name."""
         assert self.marks is not None
         for name, start, array in zip(names, self.starts, self.arrays):
             trace.read[name] = self.marks.read[start : start + array.nbytes] > 0

@@ -8,7 +8,7 @@
     linear{register=[[0,1]], lane=[[0,2],[0,4],[1,0],[2,0],[4,0]], warp=[], block=[]}
 
 A name is only a reading aid: `describe` guesses the parameters, builds the layout that they name, and uses
-the name when that is the very layout.  With the tensor's shape, `parse_layout` gives back the layout that was
+the name when the layouts are equal.  With the tensor's shape, `parse_layout` gives back the layout that was
 described.
 """
 

@@ -50,7 +50,7 @@ class WarpGroupDotWait(Op, name="ttng.warp_group_dot_wait", traits=WRITES | Trai
 
 
 class FenceAsyncShared(Op, name="ttng.fence_async_shared", traits=WRITES):
-    """What the thread has written to shared memory is seen by the units that read it asynchronously, wgmma
+    """What the thread has written to shared memory becomes visible to the units that read it asynchronously, wgmma
     and TMA, once they start after a barrier."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.carried import group_of, handed_on, live_values
+from kbuild.compiler.analysis.carried import group_of, live_values, passed_on
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.control import For, If, While
@@ -81,12 +81,12 @@ def test_where_a_value_comes_from_that_control_flow_hands_on() -> None:
 def test_where_a_value_goes_that_control_flow_hands_on() -> None:
     func, named = kernel()
     loop, choice, again = (first(func, kind) for kind in (For, If, While))
-    assert names(handed_on(named["c0"], loop)) == ["part", "sum", "turn", "turns", "old", "unused"]
-    assert names(handed_on(named["next"], choice.regions[0].terminator)) == ["term"]
-    assert names(handed_on(named["term"], loop.regions[0].terminator)) == ["part", "sum"]
-    assert names(handed_on(named["sum"], again)) == ["a"]
-    assert names(handed_on(named["a"], again.regions[0].terminator)) == ["b", "last"]
-    assert handed_on(named["n"], loop) == []
+    assert names(passed_on(named["c0"], loop)) == ["part", "sum", "turn", "turns", "old", "unused"]
+    assert names(passed_on(named["next"], choice.regions[0].terminator)) == ["term"]
+    assert names(passed_on(named["term"], loop.regions[0].terminator)) == ["part", "sum"]
+    assert names(passed_on(named["sum"], again)) == ["a"]
+    assert names(passed_on(named["a"], again.regions[0].terminator)) == ["b", "last"]
+    assert passed_on(named["n"], loop) == []
 
 
 def test_what_only_serves_itself_is_not_live() -> None:

@@ -101,7 +101,7 @@ def unit_of(type_: Type) -> int:
 
 
 def unknown(type_: Type) -> Info:
-    """Nothing but that pointers point at whole elements."""
+    """Only that pointers point at whole elements."""
     ones = (1,) * len(axes_of(type_))
     unit = unit_of(type_) if is_pointer(type_) else 1
     return Info(ones, tuple(unit for _ in ones), ones)
@@ -126,7 +126,7 @@ def wrapped(info: Info, bits: int) -> Info:
 
 
 def joined(first: Info, second: Info, unit: int) -> Info:
-    """What holds of both."""
+    """The facts that hold for both."""
     contiguity = tuple(gcd(a, b) for a, b in zip(first.contiguity, second.contiguity))
     divisibility = tuple(
         gcd(first.divisibility_at(axis, group, unit), second.divisibility_at(axis, group, unit))
@@ -252,8 +252,8 @@ class AxisInfo:
         blocks: Sequence[Block],
         passed: tuple[Sequence[Value], Sequence[Value]] = ((), ()),
     ) -> None:
-        """Start with what holds before a loop and give up what its iterations do not keep.  `passed` are
-        arguments of the second block and the values they get."""
+        """Start with the facts before a loop and drop those that its iterations do not preserve.  `passed` are
+        arguments of the second block and the values that they get."""
         infos = [self.get(value) for value in initial]
         while True:
             for argument, info in zip(arguments, infos):

@@ -48,8 +48,7 @@ _REDUX: dict[type, tuple[str, str]] = {
 """Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits
 for it."""
 _REDUX_FLOATS: dict[type, str] = {rows.MaxNumF: "max", rows.MinNumF: "min"}
-"""The same of f32, whose bits are ordered as those of integers but for the negative ones, which are turned
-around."""
+"""The same for f32, whose bits are ordered as integers except for negative numbers, which are reversed."""
 
 
 @lower(Reduce)
@@ -75,7 +74,7 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
 
 
 def _in_thread(combine: Combine, elements: Sequence[Partial], chains: int) -> Partial:
-    """All elements of a thread combined: a chain for each of equal parts, then the parts as a tree."""
+    """All elements of a thread combined: a chain for each of several equal parts, then the parts as a tree."""
     length = -(-len(elements) // chains)
     parts: list[Partial] = []
     for start in range(0, len(elements), length):
@@ -137,7 +136,7 @@ def _redux_integer(emit: Emitter, register: str, type_: Type, name: str, widen: 
 
 
 def _redux_float(emit: Emitter, register: str, name: str) -> str:
-    """An extreme of numbers, or NaN where there are none: NaN becomes what loses to all."""
+    """An extreme of numbers, or NaN where there are none: NaN becomes the number that loses to all."""
     last = str(-(1 << 31) if name == "max" else (1 << 31) - 1)
     ordered = _turn_negative(emit, emit.instruction(f"bitcast float {register} to i32"))
     ordered = emit.select(emit.instruction(f"fcmp uno float {register}, {register}"), last, ordered, "i32")
@@ -146,7 +145,7 @@ def _redux_float(emit: Emitter, register: str, name: str) -> str:
 
 
 def _turn_negative(emit: Emitter, word: str) -> str:
-    """The bits of an f32 as an integer that is ordered alike, and back: of negative numbers all bits but the
-    sign turn."""
+    """The bits of an f32 as an integer of the same order, and back: all bits of negative numbers but the sign
+    are inverted."""
     sign = emit.instruction(f"ashr i32 {word}, 31")
     return emit.xor(word, emit.and_(sign, str((1 << 31) - 1)))

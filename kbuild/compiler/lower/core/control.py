@@ -46,8 +46,8 @@ class Phis:
 
 
 class WordPhis(Phis):
-    """Those of fragments for the tensor cores: what is merged are the words that these take, not their
-    elements, which would have to be moved out of each word and into the next."""
+    """Phis of fragments for the tensor cores: they merge words, not elements, which would have to be moved out of
+    each word and into the next."""
 
     @staticmethod
     def register_type(type_: Type) -> str:
@@ -67,7 +67,7 @@ def _goes_in_words(value: Value) -> bool:
     )
 
 
-def _handed(
+def _passed(
     emit: Emitter, arguments: Sequence[Value], values: Sequence[Sequence[str]]
 ) -> list[Sequence[str]]:
     """The values that a predecessor passes to the arguments of a block: called while its code is still open."""
@@ -82,7 +82,7 @@ def _handed(
 
 
 def _bind_phis(emit: Emitter, values: Sequence[Value], counts: Sequence[Sequence[str]]) -> list[Phis]:
-    """Give values registers that merge predecessors, at the head of the current block."""
+    """Bind values to registers that merge predecessors, at the head of the current block."""
     merged = []
     head = emit.chunk
     emit.new_chunk()
@@ -97,7 +97,7 @@ def _bind_phis(emit: Emitter, values: Sequence[Value], counts: Sequence[Sequence
 
 
 def _bring(emit: Emitter, phis: Sequence[Phis], label: str, registers: Sequence[Sequence[str]]) -> None:
-    """Say which registers come from the predecessor `label`."""
+    """Set the registers that come from the predecessor `label`."""
     for phi, own in zip(phis, registers):
         phi.incoming.append((label, own.__getitem__))
 
@@ -153,7 +153,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
     head, after = emit.new_label("loop"), emit.new_label("done")
     guard = emit.chunk.label
     runs = emit.holds("slt", lower_bound, upper, type_)
-    entering = _handed(emit, op.carried, init)
+    entering = _passed(emit, op.carried, init)
     emit.branch(head, "" if runs == "true" else runs, after)
     with emit.scope():
         emit.start_block(head)
@@ -163,7 +163,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
         latch = emit.chunk.label
         following = emit.instruction(f"add nsw {type_} {emit.scalar(op.induction)}, {step}")
         again = emit.compare("slt", following, upper, type_)
-        following_carried = _handed(emit, op.carried, yielded)
+        following_carried = _passed(emit, op.carried, yielded)
         emit.branch(head, again, after, unroll_disabled(emit))
     _bring(emit, [induction, *carried], guard, [[lower_bound], *entering])
     _bring(emit, [induction, *carried], latch, [[following], *following_carried])
@@ -178,7 +178,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
 @lower(While)
 def lower_while(emit: Emitter, op: While) -> Results:
     """The block that tests is the loop's head; the results are what it tested with."""
-    init = _handed(emit, op.before.arguments, _operands(emit, op.init))
+    init = _passed(emit, op.before.arguments, _operands(emit, op.init))
     head, body, after = (emit.new_label(name) for name in ("while", "do", "done"))
     before = emit.chunk.label
     emit.branch(head)
@@ -195,7 +195,7 @@ def lower_while(emit: Emitter, op: While) -> Results:
         for argument, registers in zip(op.after.arguments, values):
             emit.bind(argument, registers)
         lower_block(emit, op.after)
-        yielded = _handed(emit, op.before.arguments, _operands(emit, op.after.terminator.operands))
+        yielded = _passed(emit, op.before.arguments, _operands(emit, op.after.terminator.operands))
         latch = emit.chunk.label
         emit.branch(head, metadata=unroll_disabled(emit))
     _bring(emit, carried, before, init)
@@ -233,7 +233,7 @@ def _branch(emit: Emitter, block: Block, label: str, after: str) -> tuple[str, l
 
 @lower(WarpIf)
 def lower_warp_if(emit: Emitter, op: WarpIf) -> Results:
-    """A warp votes, and its threads go the same way."""
+    """A warp votes, and its threads take the same branch."""
     conditions = list(dict.fromkeys(emit.registers(op.condition)))
     mine = conditions[0]
     for condition in conditions[1:]:

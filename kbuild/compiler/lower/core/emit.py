@@ -146,7 +146,7 @@ class Emitter:
         return LazyRegisters(self, count, make)
 
     def bind(self, value: Value, registers: Sequence[str], depth: int = 0) -> None:
-        """Say what the registers of a value are."""
+        """Set the registers of a value."""
         self.values[value] = registers
         self.homes[value] = self.chunk
         if isinstance(registers, LazyRegisters):
@@ -185,7 +185,7 @@ class Emitter:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is computed inside is not seen outside: for code that runs under a condition or in a loop."""
+        """Values computed inside are not visible outside: for code under a condition or in a loop."""
         outer = self.chunk.scope
         self.chunk = self._add_chunk(Scope(outer), self.chunk.label, self.chunk.suffix)
         yield
@@ -193,15 +193,16 @@ class Emitter:
 
     @contextmanager
     def at_entry(self) -> Iterator[None]:
-        """Write into the entry block, whose registers everything sees: for what depends on the thread alone."""
+        """Write into the entry block, whose registers are visible everywhere: for values that depend only on the
+        thread."""
         saved, self.chunk = self.chunk, self.entry
         yield
         self.chunk = saved
 
     @contextmanager
     def at_home(self, value: Value) -> Iterator[None]:
-        """Write where a value was bound: what is made of it there, outside of the loops that do not change
-        it, is made once."""
+        """Write where a value was bound: computations there, outside of loops that do not change it, happen
+        once."""
         saved, self.chunk = self.chunk, self.homes[value]
         yield
         self.chunk = saved
@@ -303,15 +304,15 @@ class Emitter:
         return [value] if len(results) == 1 else self.unpack(value, results)
 
     def opaque(self, register: str, type_: str) -> str:
-        """A copy of an integer (i16, i32, i64) of which LLVM knows nothing, and from whose use it learns
-        nothing of the original; ptxas leaves the move out."""
+        """A copy of an integer (i16, i32, i64) that hides its value from LLVM, and the original from
+        conclusions about the copy; ptxas removes the move."""
         width, constraint = {"i16": ("b16", "h"), "i32": ("b32", "r"), "i64": ("b64", "l")}[type_]
         return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[
             0
         ]
 
     def unknown_zero(self) -> str:
-        """Zero (i32) as neither LLVM nor ptxas knows: the highest bit of the mask of lanes below a thread's."""
+        """Zero (i32), unknown to LLVM and ptxas: the highest bit of the mask of lanes below a thread's."""
         if self._unknown_zero is None:
             with self.at_entry():
                 (below,) = self.asm("mov.u32 $0, %lanemask_lt;", "=r", [], ["i32"])

@@ -1,4 +1,4 @@
-"""The walk from operations to LLVM text, and the registry of what each operation becomes.
+"""The walk from operations to LLVM text, and the registry of handlers.
 
     @lower(Trans)
     def lower_trans(emit: Emitter, op: Trans) -> Sequence[str]:

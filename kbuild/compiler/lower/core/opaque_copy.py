@@ -15,8 +15,8 @@ GRID_BITS = 16
 
 @lower(OpaqueCopy)
 def lower_again(emit: Emitter, op: OpaqueCopy) -> Sequence[str]:
-    """Two elements in a word, and a zero that only the hardware knows: the number of the program, shifted
-    right by more bits than it has, and for each number of the operation by other ones."""
+    """Combine two elements in a word with a zero that only the hardware knows: the number of the program, shifted
+    right by more bits than it has; the shift depends on the operation's number."""
     registers = emit.registers(op.src)
     with emit.at_entry():
         zero = emit.shift(

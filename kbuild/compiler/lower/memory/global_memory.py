@@ -77,7 +77,7 @@ def pointee_of(pointer: Value) -> Type:
 
 
 def axis_info(emit: Emitter) -> AxisInfo:
-    """What is known of the function's values along each axis; computed once."""
+    """The function's `AxisInfo`; computed once."""
     if emit.axis_info is None:
         emit.axis_info = AxisInfo(emit.func)
     return emit.axis_info
@@ -226,7 +226,7 @@ def _asm_load(
 
 
 def load_modifiers(emit: Emitter, op: Load) -> tuple[str, str]:
-    """What stands between `ld` and the type, and the register of an L2 policy; both empty for a plain load."""
+    """The text between `ld` and the type, and the register of an L2 policy; both empty for a plain load."""
     if op.volatile:
         return ".volatile.global", ""
     cache, policy = _dotted(op.cache), l2_policy(emit, op.eviction)

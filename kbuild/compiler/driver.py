@@ -50,7 +50,7 @@ class Metadata:
     """The architecture of the code: `sm_90a` where `sm_90` was asked for and Hopper-only instructions are
     used."""
     options: CompileOptions
-    """What it was compiled with."""
+    """The options that it was compiled with."""
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
@@ -70,7 +70,7 @@ class Metadata:
     waits_for_launches: bool = False
     """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
-    """What ptxas warned of, and with their places in the source the `serialized` ones."""
+    """The warnings of ptxas, and the `serialized` dots with their places in the source."""
     serialized: tuple[str, ...] = ()
     """Dots that ptxas does not let run ahead as the code has them, which costs speed alone; `strict` refuses
     them."""
@@ -231,7 +231,7 @@ def _parameters(kernel: Func) -> tuple[tuple[str, str], ...]:
 
 
 def _dots(module: Module) -> Sequence[Loc | None]:
-    """The places of the warpgroup dots; that of the kernel where there are none."""
+    """The places of the warpgroup dots; the place of the kernel where there are none."""
     dots = [op.loc for op in module.kernel.body.walk() if isinstance(op, WarpGroupDot)]
     return dots or [module.kernel.loc]
 

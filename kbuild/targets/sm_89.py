@@ -5,7 +5,7 @@ from kbuild.targets.sm_80 import FEATURES as BEFORE
 from kbuild.targets.target import Limits, Target
 
 FEATURES = BEFORE | {"fp8_conversion"}
-"""What newer architectures have, too."""
+"""Features that newer architectures have, too."""
 
 TARGET = Target(
     capability=89,

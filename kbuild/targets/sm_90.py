@@ -13,7 +13,7 @@ FEATURES = BEFORE | {
     "stmatrix",
     "tma",
 }
-"""What newer architectures have, too."""
+"""Features that newer architectures have, too."""
 
 TARGET = Target(
     capability=90,

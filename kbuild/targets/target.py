@@ -79,7 +79,7 @@ class Target:
     """The LLVM feature of the PTX version to emit: the lowest that has the instructions used."""
     limits: Limits
     multiprocessors: int
-    """Of the largest GPU of the architecture."""
+    """Those of the largest GPU of the architecture."""
     atoms: tuple[MmaAtom, ...]
     """Tensor-core instructions, best first for each type."""
     wgmma_atoms: tuple[WgmmaAtom, ...] = ()
@@ -101,7 +101,7 @@ class Target:
 
     @property
     def arch(self) -> str:
-        """As ptxas and LLVM name it: `sm_80`."""
+        """The name that ptxas and LLVM use: `sm_80`."""
         return f"sm_{self.capability}"
 
     @property

@@ -60,7 +60,7 @@ class WgmmaAtom:
         return f"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{self.n}k{self.k}.{self.types}"
 
     def immediates(self, a_is_shared: bool, a_transposed: bool, b_transposed: bool) -> str:
-        """What follows the scale of D: signs of A and B for floats, then, for 16 bits, the orders of those in
+        """The operands after the scale of D: signs of A and B for floats, then, for 16 bits, the orders of those in
         shared memory, 0 when contiguous along k."""
         if is_integer(self.accumulator):
             return ""

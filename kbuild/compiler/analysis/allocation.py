@@ -1,4 +1,4 @@
-"""Where in shared memory each allocation and each scratch area goes: those alive at the same time lie apart."""
+"""The places of allocations and scratch areas in shared memory: those alive at the same time lie apart."""
 
 from __future__ import annotations
 

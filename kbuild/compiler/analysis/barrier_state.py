@@ -43,7 +43,7 @@ def surely_same(first: SharedBytes, second: SharedBytes) -> bool:
 
 @dataclass
 class State:
-    """What other threads may not have seen yet, at one point of the program."""
+    """The accesses that other threads may not have seen yet, at one point of the program."""
 
     reads: set[SharedBytes] = field(default_factory=set)
     writes: set[SharedBytes] = field(default_factory=set)
@@ -59,7 +59,7 @@ class State:
     outgoing: set[SharedBytes] = field(default_factory=set)
     """What pending TMA stores read."""
     unshown: set[Op] = field(default_factory=set)
-    """Where barriers were made, by one thread, that no fence has shown."""
+    """The barriers that one thread has made and no fence has made visible yet."""
     has_accessed: bool = False
     """Whether threads have accessed global memory since they met, where that counts."""
     has_acquired: bool = False

@@ -67,9 +67,9 @@ from kbuild.errors import InternalError
 _MARKED = (Barrier, AsyncWait, AsyncCommitGroup, WarpGroupDotWait, ArriveBarrier)
 """Operations that the walk stops at though they touch no memory that has to be noted."""
 _USES = (ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
-"""What uses barriers in shared memory."""
+"""Operations that use barriers in shared memory."""
 _LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
-"""What has an effect, but none on global memory."""
+"""Operations with effects, but none on global memory."""
 MAX_AGE = 32
 """Groups older than this are not distinguished; waits count far fewer."""
 EVERYTHING = 1 << 62
@@ -94,7 +94,7 @@ class BarrierAnalysis:
         self.ordered: set[Op] = set()
         """Accesses of global memory, where there are atomics that order them."""
         self.first_uses: dict[Op, set[Op]] = {}
-        """Where barriers may be used that no fence has shown before."""
+        """Uses of barriers that no fence may have made visible before."""
         self.replicated = replicated_ranges(func)
         self._collect(func)
         self._block(func.body, State())
@@ -152,7 +152,7 @@ class BarrierAnalysis:
                     self._mark(user)
 
     def _touched(self, user: Op, view: Value) -> dict[Op, list[SharedBytes]] | None:
-        """Where to note what a use of shared memory touches; None for uses that touch nothing."""
+        """The dictionary for what a use of shared memory touches; None for uses that touch nothing."""
         if isinstance(user, LocalDot | LocalLoad | WarpGroupDot | AsyncTmaCopyLocalToGlobal | TmaStoreWait):
             return self.reads
         if isinstance(user, LocalStore | AsyncCopyGlobalToLocal | InitBarrier | BarrierExpect):

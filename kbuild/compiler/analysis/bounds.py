@@ -33,7 +33,7 @@ UNKNOWN = Bounds(frozenset(), False)
 
 
 def bounds_of(mask: Value | None, forms: Polynomials) -> Bounds:
-    """What is known of a mask; None is true everywhere."""
+    """The known bounds of a mask; None is true everywhere."""
     op = mask.op if mask is not None else None
     match op:
         case None:

@@ -18,7 +18,7 @@ MAX_CANDIDATES = 4
 
 
 class GatherPlan(NamedTuple):
-    """Where an element of the source lies: in lane and register number, each an XOR of parts.
+    """The place of an element of the source: lane and register number, each an XOR of parts.
 
     One part comes from the bits of the index, one from each bit of the result's thread number, one from the
     register.

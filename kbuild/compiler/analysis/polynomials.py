@@ -173,7 +173,7 @@ class Polynomials:
         return Polynomial.symbol(value) if isinstance(value.type, IntType | PointerType) else None
 
     def _argument(self, value: Value) -> Polynomial | None:
-        """Of an argument of a loop's body, from where it starts and what each iteration adds."""
+        """The polynomial of an argument of a loop's body, from its start and what each iteration adds."""
         loop = value.block.parent
         if not isinstance(loop, For):
             return None
@@ -222,7 +222,7 @@ class Polynomials:
         return first - second if isinstance(op, SubI) else first + second
 
     def _changed(self, op: Op) -> Polynomial | None:
-        """Of what an operation that brings numbers into another shape or type makes of them."""
+        """The polynomial of the result of an operation that changes the shape or type of numbers."""
         inner = self.of(op.operands[0])
         if inner is None:
             return None

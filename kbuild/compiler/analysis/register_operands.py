@@ -1,4 +1,4 @@
-"""What the operands in registers of warpgroup dots are made of.
+"""The operations that make the register operands of warpgroup dots.
 
     %q = ttg.local_load %tile                     %a is made by these three; %tile is not a tensor, and a load or a dot
     %p = arith.mulf %q, %s                        starts the chain

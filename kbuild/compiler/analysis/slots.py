@@ -33,7 +33,7 @@ class BufferSlot(NamedTuple):
 
 
 class SlotNumbers:
-    """What is known of the values that number buffers."""
+    """The slots of the values that number buffers, as far as they are known."""
 
     def __init__(self) -> None:
         self.known: dict[Value, BufferSlot | None] = {}

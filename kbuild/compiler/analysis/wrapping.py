@@ -132,7 +132,7 @@ class WrappingOffsets:
         return ordered
 
     def _parts(self, value: Value) -> Sequence[Value]:
-        """The integers of which one is made."""
+        """The integers that one is made of."""
         op = value.op
         if value in self.passed_on:
             return self.passed_on[value]

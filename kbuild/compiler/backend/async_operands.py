@@ -4,7 +4,7 @@ A `wgmma` whose left operand is in registers reads them after the threads have g
 covers it.  ptxas before 13.3 reuses such registers too early, and the results are wrong.  PTX cannot show this, for it
 names no machine registers; so the machine code of sm_90 is followed along all its paths.
 
-What is decoded was found by experiment, as in sass.py: `HGMMA` and its like, with the group that one closes;
+The encodings were found by experiment, as in sass.py: `HGMMA` and its like, with the group that one closes;
 the wait for groups; branches; and the instructions that write general registers.
 """
 
@@ -21,18 +21,18 @@ _WGMMAS = {number for name, number in OPERATIONS.items() if name.endswith("GMMA"
 _IN_REGISTERS = 0b110
 """Bits 9 to 11 of a `wgmma` whose left operand is in registers."""
 _OPERAND_REGISTERS = 4
-"""Of a left operand: 64 rows of 32 bytes over 128 threads."""
+"""Registers of a left operand: 64 rows of 32 bytes over 128 threads."""
 _WARPGROUP, _BRANCH, _EXIT = 0x1C5, 0x147, 0x14D
 _IS_WAIT = 1 << 80
-"""Of the instruction `WARPGROUP`, which else is `wgmma.fence`."""
+"""Set in the instruction `WARPGROUP` if it is a wait; otherwise it is `wgmma.fence`."""
 _ALWAYS = 7
-"""The predicate of an instruction that has none."""
+"""The predicate of an unconditional instruction."""
 _MAX_GROUPS = 8
 """Groups in flight that are distinguished: `wgmma.wait_group` names at most 7."""
 
 _NOT_REGISTERS = {0x004, 0x006, 0x00B, 0x00C, 0x01C, 0x02A, 0x02F, 0x034, 0x044}
-"""Of the arithmetic ones, those that write predicates alone (R2P, VOTE, FSETP, ISETP, PLOP3, DSETP, ELECT,
-HSETP2) and STSM."""
+"""Arithmetic instructions that write only predicates (R2P, VOTE, FSETP, ISETP, PLOP3, DSETP, ELECT, HSETP2), and
+STSM."""
 _ARITHMETIC = {number for number in range(0x002, 0x050) if number not in _NOT_REGISTERS}
 _CONVERSIONS = {0x104, 0x105, 0x106, 0x108, 0x119}  # F2F, F2I, I2F, MUFU, S2R
 _LOADS = {0x180, 0x181, 0x182, 0x183, 0x184, 0x189}  # LD, LDG, LDC, LDL, LDS, SHFL
@@ -52,7 +52,7 @@ class Overwrite(NamedTuple):
 
 @dataclass(frozen=True)
 class _OperandStep:
-    """What an instruction does to the operands in flight; registers are bits of a mask."""
+    """The effect of an instruction on the operands in flight; registers are bits of a mask."""
 
     writes: int = 0
     reads: int = 0
@@ -60,7 +60,7 @@ class _OperandStep:
     closes: bool = False
     """Whether a `wgmma` is the last one of its group."""
     waits: int = -1
-    """How many groups a wait leaves in flight; -1 of other instructions."""
+    """How many groups a wait leaves in flight; -1 for other instructions."""
 
 
 _Flight = tuple[int, ...]
@@ -153,7 +153,7 @@ def _reached(
 
 
 def _target(index: int, word: int) -> int | None:
-    """Where a branch goes: bits 16 to 23 and 34 to 81 are a quarter of the distance in bytes from the next
+    """The target of a branch: bits 16 to 23 and 34 to 81 are a quarter of the distance in bytes from the next
     instruction."""
     if word & 0x1FF != _BRANCH:
         return None

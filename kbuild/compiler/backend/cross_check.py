@@ -164,7 +164,7 @@ def _numbers(values: tuple[int, ...]) -> str:
 
 
 def _writer() -> str:
-    """What made the PTX, with versions."""
+    """The programs that made the PTX, with versions."""
     # Half of the time of a check; only for errors.
     from importlib.metadata import (
         PackageNotFoundError,

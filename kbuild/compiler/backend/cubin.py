@@ -55,7 +55,7 @@ class CubinFacts(NamedTuple):
     ptxas_version: str
     warnings: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
-    """Where it does not run the wgmmas as the PTX has them."""
+    """Notes about wgmmas that it does not run as the PTX has them."""
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What is read from the text of a kernel that is given as LLVM or PTX, without a module."""
+"""Facts read from the text of a kernel that is given as LLVM or PTX, without a module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _THREADS = {
 }
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _ACCELERATED = re.compile(r"wgmma|setmaxnreg|cp\.async\.bulk|mbarrier")
-"""What the operations of the dialect `ttng` become."""
+"""PTX instructions that operations of the dialect `ttng` become."""
 _WAIT = re.compile(r"griddepcontrol\.wait")
 
 

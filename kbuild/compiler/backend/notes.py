@@ -1,5 +1,4 @@
-"""Where ptxas does not run wgmma as the PTX has it: it then reports that in a note, because the code is correct
-but slower.
+"""The notes in which ptxas reports that it does not run wgmma as the PTX has it: the code is correct but slower.
 
     ptxas info : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to … in
     line 412 ptxas info : (C7517) wgmma.wait_group is injected in around line 499 by compiler to …

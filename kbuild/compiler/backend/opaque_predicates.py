@@ -20,7 +20,7 @@ from itertools import count
 _SETP = re.compile(r"(?m)^(.*?\bsetp\.[\w.]+\s+([%$\w]+)(?:\s*\|\s*([%$\w]+))?\s*,[^;]*;)")
 _GUARD = re.compile(r"@(!?)([%$\w]+)(?=\s)")
 _STORE = re.compile(r"(?<![\w.])st\.(?=(?:global|shared)(?:\.v[248])?\.[bfsu]\d+\b)")
-"""Those that may be volatile: without a cache operator or the like."""
+"""Stores that may be volatile: without a cache operator or the like."""
 _THREAD = re.compile(r"%tid\.[xyz]\b")
 _MMA = re.compile(r"(?<![\w.])(mma\.[\w.:]+\s*(?:\{[^}]*\}|[^,{]*),\s*\{?\s*)([%$\w]+)")
 """An `mma`, and the first register of A."""

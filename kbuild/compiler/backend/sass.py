@@ -28,7 +28,7 @@ OPERATIONS = {
 }
 """The operations that multiply matrices, and the low 9 bits of their code."""
 HAS_COLUMNS = ("HGMMA", "QGMMA")
-"""Those whose bits 53 to 57 are the columns of the result divided by 8, less one."""
+"""Operations whose bits 53 to 57 are the columns of the result divided by 8, less one."""
 
 CAPABILITIES = range(80, 130)
 """Architectures whose machine code is known here."""
@@ -84,7 +84,7 @@ TABLE = (
     _row("wmma", "s8 u8", "IMMA"),
     _row("wmma", "f64", "DMMA"),
 )
-"""What is not here is not counted: sm_90 and newer have neither 4-bit nor XOR MMAs, and no architecture here
+"""Other instructions are not counted: sm_90 and newer have neither 4-bit nor XOR MMAs, and no architecture here
 those of 8×8×4 f16; ptxas makes a routine for them, which all of them call."""
 _ROUTINES = ("mma.sync.aligned.m8n8k4.row.", "mma.sync.aligned.m8n8k4.col.")
 

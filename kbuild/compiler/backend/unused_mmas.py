@@ -82,7 +82,7 @@ _ARITHMETIC = frozenset(
 _EFFECTS = ("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "ld.volatile", "wmma.load", "wmma.store")
 _STATEMENT = re.compile(r"(?:@!?([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _BEFORE = re.compile(r"(?:\s|[{}]|[\w$]+:(?!:))*")
-"""What may stand between the end of a statement and the next one: braces of a block, labels."""
+"""Text that may stand between two statements: braces of a block, labels."""
 _LABEL = re.compile(r"([\w$]+):(?!:)")
 _ENDS = frozenset({"bra", "ret", "exit", "trap", "brx"})
 """Families of instructions behind which a program goes on elsewhere, or nowhere."""
@@ -95,7 +95,7 @@ _COMMENT = re.compile(r"//[^\n]*")
 class _Instruction(NamedTuple):
     name: str
     labels: tuple[str, ...]
-    """Those that stand before it."""
+    """The labels before it."""
     writes: frozenset[str]
     """The registers that it writes, where it has no side effects; otherwise empty."""
     reads: frozenset[str]
@@ -116,7 +116,7 @@ def unused(ptx: str) -> list[str]:
 
 
 def _unused(instructions: list[_Instruction], at_label: dict[str, set[str]]) -> Iterator[str]:
-    """Those whose results nothing uses, the last one first, given the registers that are known to be used at
+    """The MMAs whose results nothing uses, the last one first, given the registers that are known to be used at
     labels; more are added there."""
     used: set[str] = set()
     for one in reversed(instructions):

@@ -127,14 +127,14 @@ def _check_argument(parameter: Value, given: Any) -> None:
     type_ = parameter.type
     if is_pointer(type_) and given is not None:
         if not isinstance(given, np.ndarray):
-            raise InterpretError(f"argument {parameter.name} is {type_}, and wants an array, not {given!r}")
+            raise InterpretError(f"argument {parameter.name} is {type_}, which takes an array, not {given!r}")
         expected = np.dtype(memory_dtype(pointee_of(type_)))
         if given.dtype.itemsize != expected.itemsize:
             raise InterpretError(
-                f"argument {parameter.name} is {type_}, and wants an array of {expected}, not {given.dtype}"
+                f"argument {parameter.name} is {type_}, which takes an array of {expected}, not {given.dtype}"
             )
     elif isinstance(given, np.ndarray) and not is_tensor(type_):
-        raise InterpretError(f"argument {parameter.name} is {type_}, and wants a number, not an array")
+        raise InterpretError(f"argument {parameter.name} is {type_}, which takes a number, not an array")
 
 
 def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:

@@ -51,7 +51,7 @@ class PendingValue:
         self.spoiled = False
 
     def shown(self) -> Array:
-        """What a reader sees: all bits set, which is NaN, until it has ended."""
+        """The value that a reader sees: all bits set, which is NaN, until it has ended."""
         if self.ended and not self.spoiled:
             return self.value
         return np.full_like(self.value, np.nan if self.value.dtype.kind == "f" else -1)

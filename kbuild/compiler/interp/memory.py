@@ -20,7 +20,7 @@ _ALIGNMENT = 256
 
 
 class Trace:
-    """What a launch did to memory: filled in by `run`."""
+    """The accesses of a launch to memory: filled in by `run`."""
 
     def __init__(self) -> None:
         self.read: dict[str, np.ndarray] = {}

@@ -99,7 +99,7 @@ class TensorMapValue:
     shape: tuple[int, ...]
     pitches: tuple[int, ...]
     fill: float = 0.0
-    """What is read beyond the tensor."""
+    """The value that is read beyond the tensor."""
 
 
 @dataclass

@@ -74,7 +74,7 @@ class Spin:
 
 
 def spin_of(programs: Programs | None, op: While, functions: dict[str, Func]) -> Spin | None:
-    """What watches a loop; None for one that does not read memory, or whose program is alone."""
+    """The watcher of a loop; None for one that does not read memory, or whose program is alone."""
     body = list(_reached(op, functions, set()))
     return (
         Spin(programs, op, body)

@@ -148,7 +148,7 @@ class BlockPointer:
     offsets: tuple[int, ...]
     tile: TensorType
     padding: str = ""
-    """Of a descriptor: what is read beyond the tensor."""
+    """The value that is read beyond a descriptor's tensor."""
 
     def addresses(self) -> Array:
         """The address of each element of the tile."""

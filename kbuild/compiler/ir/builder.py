@@ -1,4 +1,4 @@
-"""Where new operations go: an insertion point and the location they take."""
+"""The place of new operations: an insertion point and the location that they take."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class _IrParser:
         raise CompileError(message, self.loc(*(place or (self.start, self.position))))
 
     def loc(self, start: int, end: int) -> Loc:
-        """Where a range of the text is."""
+        """The location of a range of the text."""
         line = bisect_right(self.lines, start)
         column = start - self.lines[line - 1] + 1
         return Loc(self.file, line, column, column + max(end - start, 1))

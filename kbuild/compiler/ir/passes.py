@@ -83,7 +83,7 @@ def split_pipeline(text: str) -> tuple[str, ...]:
 
 @dataclass
 class PassLog:
-    """What a pipeline run leaves behind."""
+    """The results of a pipeline run."""
 
     dump: Path | None = None
     """Folder for `NN_name.ttir` and `NN_name.ttgir`, or None."""

@@ -6,7 +6,7 @@ import enum
 
 
 class Trait(enum.Flag):
-    """What generic code may assume of an operation."""
+    """A property of an operation that generic code may assume."""
 
     NONE = 0
     PURE = enum.auto()

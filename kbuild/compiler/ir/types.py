@@ -202,7 +202,7 @@ def is_pointer(type_: Type) -> bool:
 
 
 def pointee_of(type_: Type) -> Type:
-    """What a pointer, or each pointer of a tensor, points at."""
+    """The pointee type of a pointer, or of each pointer of a tensor."""
     element = element_of(type_)
     assert isinstance(element, PointerType), f"{type_} is not a pointer"
     return element.pointee

@@ -1,4 +1,4 @@
-"""Where tensor elements live: linear layouts, the named ones, and what it takes to change from one to
+"""Where tensor elements live: linear layouts, the named ones, and how to convert from one to
 another."""
 
 from kbuild.compiler.layout.convert import classify, register_moves, warps_are_apart

@@ -1,4 +1,4 @@
-"""What it takes to change a tensor from one register layout to another.
+"""How to convert a tensor from one register layout to another.
 
 `source.solve(destination)` says where each destination place finds its element.  When that is the same
 thread, values are renamed; when it is the same warp, lanes exchange them by shuffles (`shuffles.py`);

@@ -1,7 +1,7 @@
 """Where each element of a tensor lives: one linear map from hardware bits to coordinates.
 
 A tensor of 16 x 16 elements is spread over the threads of a program: register r of lane l of warp w holds the
-element at some coordinate.  In every layout that GPUs like, that coordinate depends on r, l and w *bit by
+element at some coordinate.  In every layout that suits GPUs, that coordinate depends on r, l and w *bit by
 bit*: each bit of the hardware index, when set, flips a fixed set of bits of the coordinates.  So a layout is
 a list of *bases*, one coordinate per hardware bit, and the element held somewhere is the XOR of the bases of
 the bits that are set:

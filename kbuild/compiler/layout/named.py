@@ -140,7 +140,7 @@ def widened(layout: LinearLayout, vector: int) -> LinearLayout | None:
 
 
 def default_blocked(shape: Sequence[int], num_warps: int) -> LinearLayout:
-    """What every tensor starts with: one element per thread, the last axis fastest.
+    """The layout that every tensor starts with: one element per thread, the last axis fastest.
 
     A scalar is one register, with a copy in every thread.
     """

@@ -25,7 +25,7 @@ from kbuild.compiler.layout.shared import (
 from kbuild.errors import InternalError
 
 _WARP_SCRATCH_BYTES = 4096
-"""Of a conversion within warps; more is done in several rounds, which cost a warp little."""
+"""Memory of a conversion within warps; larger ones take several rounds, which cost a warp little."""
 
 Accesses = TypeVar("Accesses", SharedAccess, LdmatrixPlan)
 
@@ -116,8 +116,7 @@ def _round_vectors(
 
 
 def _with_pivots(vectors: Sequence[int], rounds: Sequence[int]) -> list[int]:
-    """Those of the vectors that can be distinguished by one bit each, which no other vector and no round
-    vector has."""
+    """The vectors that can be distinguished by one bit each, which no other vector and no round vector has."""
     chosen: list[int] = []
     for vector in vectors:
         if _pivots([*chosen, vector, *rounds]) is not None:
@@ -169,8 +168,7 @@ def _scratch(
 
 
 def _phase(layout: LinearLayout, element_bits: int, vectors: Sequence[int]) -> list[int]:
-    """What the lanes that are served together touch: their own coordinates and those of their vectors or
-    words."""
+    """The coordinates that lanes served together touch: their own and those of their vectors or words."""
     registers = f2.Span(layout.bases_of("register"))
     width = 0
     while width < len(vectors) and vectors[width] in registers:

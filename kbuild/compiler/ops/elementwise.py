@@ -33,7 +33,7 @@ def unsigned(value: int, bits: int) -> int:
 
 
 def shift_factor(count: int, bits: int) -> int:
-    """What `ShLI` by a constant multiplies by: counts have no sign, and the width or more shifts all bits
+    """The factor of `ShLI` by a constant: counts have no sign, and the width or more shifts all bits
     out."""
     count = unsigned(count, bits)
     return 1 << count if count < bits else 0

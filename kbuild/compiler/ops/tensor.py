@@ -192,7 +192,7 @@ class Load(Op, name="tt.load", traits=READS):
     desc: Value | None = None
     """The tensor descriptor of which the pointers and the mask are a block: TMA can do the load."""
     indices: tuple[Value, ...] = ()
-    """Where in the descriptor's tensor the block is (i32 each)."""
+    """The place of the block in the descriptor's tensor (i32 each)."""
     axes: tuple[int, ...] = ()
     """The axis of the block for each axis of the result, where they are not the same; others of the block are
     one thick."""
@@ -298,7 +298,7 @@ class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=Trait.PU
     strides: tuple[Value, ...]
     type: Type
     padding: str = "zero"
-    """What is read beyond the tensor: `zero` or `nan`."""
+    """The padding beyond the tensor: `zero` or `nan`."""
 
 
 class DescriptorLoad(Op, name="tt.descriptor_load", traits=READS):
@@ -331,8 +331,8 @@ class DescriptorReduce(Op, name="tt.descriptor_reduce", traits=READS | WRITES):
 
 
 class DescriptorGather(Op, name="tt.descriptor_gather", traits=READS):
-    """Of each of the tensor's `rows` (a vector of i32) the elements from `column` (i32) on, as many as a
-    block of one row has; padding beyond the tensor."""
+    """The elements of each of the tensor's `rows` (a vector of i32) from `column` (i32) on, as many as a block of
+    one row has; padding beyond the tensor."""
 
     desc: Value
     rows: Value

@@ -83,7 +83,7 @@ def test_an_address_out_of_memory_may_be_where_another_array_is_written() -> Non
     )
 
 
-def test_a_loop_may_take_turns_between_arrays() -> None:
+def test_a_loop_may_alternate_between_arrays() -> None:
     func = kernel("""
   %last: !tt.ptr<f32> = scf.for %c0, %n, %c1, init=[%a] body(%i: i32, %p: !tt.ptr<f32>) {
     tt.store %p, %x

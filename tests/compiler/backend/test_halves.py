@@ -38,7 +38,7 @@ LOCAL = ".local .align 4 .b8 kept[64];"
 SPILLED = """ld.global.b16 %rs1, [%q];
 mov.u64 %l, kept; mul.wide.u32 %p, %r1, 2; add.u64 %p, %l, %p;
 st.local.b16 [%p+2], %rs1; ld.local.b16 %rs2, [%l+6]; st.global.b16 [%q], %rs2;"""
-"""What a kernel looks like whose upper halves are spilled."""
+"""The body of a kernel whose upper halves are spilled."""
 
 
 @pytest.mark.parametrize(

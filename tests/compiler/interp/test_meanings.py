@@ -78,11 +78,11 @@ def test_arguments_must_fit() -> None:
     array = np.zeros(100, np.float32)
     for arguments, message in (
         ((array, array, array), "add takes 4 arguments, not 3"),
-        ((array, array, 3, 100), "argument out is !tt.ptr<f32>, and wants an array, not 3"),
-        ((array, array, array, array), "argument n is i32, and wants a number, not an array"),
+        ((array, array, 3, 100), "argument out is !tt.ptr<f32>, which takes an array, not 3"),
+        ((array, array, array, array), "argument n is i32, which takes a number, not an array"),
         (
             (array, array, array.astype(np.float16), 1),
-            "argument out is !tt.ptr<f32>, and wants an array of float32, not float16",
+            "argument out is !tt.ptr<f32>, which takes an array of float32, not float16",
         ),
     ):
         with pytest.raises(InterpretError, match=message.replace("(", r"\(")):

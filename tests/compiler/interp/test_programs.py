@@ -81,7 +81,7 @@ def test_a_deadlock_says_which_loops_wait_for_what() -> None:
     assert threading.active_count() == before
 
 
-def test_a_lock_that_nobody_holds_but_is_not_free() -> None:
+def test_a_lock_that_is_never_released() -> None:
     with pytest.raises(
         InterpretError, match=r"reads lock\[0\], which is 1(.|\n)*begin as zeros\? The programs read: lock"
     ):

@@ -1,4 +1,4 @@
-"""What a kernel must not do ends the interpreter with an error that says what was wrong."""
+"""Errors of kernels end the interpreter with a message that says what is wrong."""
 
 from __future__ import annotations
 

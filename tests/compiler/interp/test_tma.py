@@ -83,7 +83,7 @@ def test_rows_beyond_the_tensor_are_zeros_and_others_stay() -> None:
         "left",
     ],
 )
-def test_a_mistake_in_the_steps_is_an_error(old: str, new: str, message: str) -> None:
+def test_an_error_in_the_steps_is_an_error(old: str, new: str, message: str) -> None:
     assert old in PROGRAM
     with pytest.raises(InterpretError, match=message):
         ran(PROGRAM.replace(old, new, 1))

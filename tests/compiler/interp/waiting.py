@@ -61,7 +61,7 @@ def grid_barrier_kernel(x, count, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def spin_lock_kernel(lock, total, n):
-    """A lock that is taken in turns, and a number that is only touched under it."""
+    """A lock that programs take one after another, and a number that is only touched under it."""
     while tl.atomic_cas(lock, 0, 1, sem="acquire") == 1:
         pass
     tl.debug_barrier()

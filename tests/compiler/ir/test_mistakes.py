@@ -1,4 +1,4 @@
-"""What the parser says of wrong text, and the verifier of wrong IR."""
+"""Messages of the parser about wrong text, and of the verifier about wrong IR."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from kbuild.targets import find_target
 
 
 def parse_error(*body: str, head: str = "tt.func @f(%x: i32, %t: tensor<4xf32>) {") -> str:
-    """What the parser says about a function with this body."""
+    """The parser's message about a function with this body."""
     with pytest.raises(CompileError) as caught:
         parse_module("\n".join([head, *("  " + line for line in body), "  tt.return", "}"]), "f.ttir")
     return str(caught.value)

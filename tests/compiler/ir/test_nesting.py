@@ -1,4 +1,4 @@
-"""What is inside of what."""
+"""Nesting of operations and blocks."""
 
 from __future__ import annotations
 

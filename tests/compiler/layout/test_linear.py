@@ -130,7 +130,7 @@ def test_project_keeps_the_axis():
     assert parent.project(1).coordinates(register=3, lane=7, warp=1) == (25, 0)
 
 
-def test_mistakes_are_reported():
+def test_errors_are_reported():
     with pytest.raises(InternalError, match="powers of two"):
         LinearLayout.make((3,))
     with pytest.raises(InternalError, match="outside the shape"):

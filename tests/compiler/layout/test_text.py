@@ -112,7 +112,7 @@ def test_layouts_of_many_axes_are_described_at_once():
         ("slice{axis=0, size=2, parent=linear{", "not closed"),
     ],
 )
-def test_mistakes_are_reported(text, message):
+def test_errors_are_reported(text, message):
     with pytest.raises(CompileError, match=message):
         parse_layout(text, (4, 4))
 

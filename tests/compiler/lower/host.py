@@ -81,7 +81,7 @@ _EXACT = {
     "sqrt": "%r = call double @llvm.sqrt.f64(double %w)",
     "rsqrt": "%s = call double @llvm.sqrt.f64(double %w) %r = fdiv double 1.0, %s",
 }
-"""What the approximate instructions are near to, of a double."""
+"""The exact functions that the approximate instructions approximate, of a double."""
 
 
 def accuracy(instruction: str) -> Accuracy:
@@ -163,7 +163,7 @@ def run(
     *arguments: np.ndarray,
     off: int = 0,
 ) -> np.ndarray:
-    """What `write` makes of registers of LLVM type `kind`, applied to arrays; the lowering is that for sm_80."""
+    """The code that `write` emits for registers of LLVM type `kind`, applied to arrays; lowered for sm_80."""
     emit = Emitter(Func("host", Block(), {"num_warps": 1}), find_target("sm_80"))
     result = write(emit, [f"%a{index}" for index in range(len(arguments))])
     module = _host_module(emit, result, kind, result_kind, len(arguments))

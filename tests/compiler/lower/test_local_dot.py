@@ -62,7 +62,7 @@ def test_few_multiply_adds_are_written_out() -> None:
 
 @pytest.mark.parametrize("shape", [(8, 16, 32, 16), (1, 64, 64, 16)])
 def test_every_tile_has_its_own_rows_columns_and_batches(shape: tuple[int, ...]) -> None:
-    """Of the 128 sums of a thread at most 64 at a time: other batches, other rows."""
+    """At most 64 of a thread's 128 sums at a time: other batches, other rows."""
     made = compiled("dot_batch", "fp64", 1, **dict(zip("BMNK", shape)))
     assert made.asm["ptx"].count('.pragma "nounroll"') == 2
     check_product(made, *shape)

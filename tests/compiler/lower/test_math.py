@@ -55,7 +55,7 @@ EXACT = {
     rows.RSqrt: lambda x: 1 / np.sqrt(x),
 }
 FLUSHING = (rows.Exp, rows.PreciseExp, rows.Exp2, rows.Sqrt, rows.RSqrt)
-"""What takes subnormal numbers of fp32 for zero, and gives zero for them."""
+"""Functions that treat subnormal numbers of fp32 as zero, and return zero for them."""
 OFF = (0, 1, -1)
 """How the approximate instructions are off: by one rounding, and as far as they may be."""
 

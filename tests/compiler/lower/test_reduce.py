@@ -343,7 +343,7 @@ ASSEMBLED = [
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_all_forms_assemble(arch):
-    """Of every function and type, along an axis of a whole warp and more, in one kernel."""
+    """Reductions of every function and type, along an axis of a whole warp and more, in one kernel."""
     block = Block()
     build, layout, target = (
         Builder(block),
@@ -382,7 +382,7 @@ def test_all_forms_assemble(arch):
     assert assemble(ptx, arch)[0].startswith(b"\x7fELF")
 
 
-def test_a_constant_is_not_handed_from_lane_to_lane() -> None:
+def test_a_constant_is_not_passed_from_lane_to_lane() -> None:
     kernel = f"{Path(__file__).parents[2]}/zoo/kernels/undefined.py:sums_of_constants"
     made = kbuild.compile(kernel, signature={"out": "*i32:16", "n": "i32"}, target="sm_90", num_warps=1)
     assert "shfl" not in made.asm["ptx"]

@@ -1,4 +1,4 @@
-"""What is known of the numbers in a tensor along each axis: runs of consecutive ones, runs of equal ones, and
+"""Facts about the numbers in a tensor along each axis: runs of consecutive ones, runs of equal ones, and
 factors."""
 
 from kbuild.compiler.analysis.axis_info import rules  # noqa: F401  registers what operations do to the facts

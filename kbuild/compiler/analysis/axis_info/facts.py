@@ -1,4 +1,4 @@
-"""What is known of the numbers in a tensor along each axis: runs of consecutive ones, runs of equal ones, and
+"""Facts about the numbers in a tensor along each axis: runs of consecutive ones, runs of equal ones, and
 factors.
 
 Coalescing, vector width, and the width of masked accesses follow from it.  The facts are Triton's: along an
@@ -53,7 +53,7 @@ class Info(NamedTuple):
     constant: int | None = None
     """The number that all elements are, if known."""
     prefix: tuple[int, ...] = ()
-    """Of masks; empty says no more than `constancy`."""
+    """The prefixes of masks; empty where no more is known than `constancy`."""
 
     def divisibility_at(self, axis: int, group: int, unit: int = 1) -> int:
         """A factor of the first number of each group of `group` neighbours, where consecutive numbers differ
@@ -93,7 +93,7 @@ def axes_of(type_: Type) -> tuple[int, ...]:
 
 
 def unit_of(type_: Type) -> int:
-    """By how much consecutive values differ: for pointers the bytes of an element."""
+    """The difference of consecutive values: for pointers the bytes of an element."""
     element = element_of(type_)
     if not isinstance(element, PointerType) or isinstance(element.pointee, TensorType):
         return 1

@@ -189,7 +189,7 @@ def axis_attributes(op: AxisAttributes, known: AxisInfo) -> Info:
 
 @transfer(Load)
 def load(op: Load, known: AxisInfo) -> Info:
-    """Of one address one number is loaded, so that groups of equal addresses give equal numbers."""
+    """Equal addresses load equal numbers."""
     info = unknown(op.results[0].type)
     constancy = known.get(op.ptr).constancy
     for operand in (op.mask, op.other):
@@ -371,8 +371,8 @@ def _agreeing(a: Info, b: Info) -> Info:
 
 @transfer(CmpI)
 def compare(op: CmpI, known: AxisInfo) -> Info:
-    """Of an aligned group of consecutive numbers all or none are less than a multiple of the group's size;
-    the first ones are less than any number."""
+    """All or none of an aligned group of consecutive numbers are less than a multiple of the group's size; those
+    less than any number come first."""
     a, b = known.get(op.lhs), known.get(op.rhs)
     axes = range(len(a.contiguity))
     constancy = list(_common(a.constancy, b.constancy))

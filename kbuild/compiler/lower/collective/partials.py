@@ -22,7 +22,7 @@ from kbuild.compiler.lower.memory.shared_memory import load_vector, store_vector
 
 Partial = tuple[str, ...]
 VECTOR_BYTES = 16
-"""Of the widest access to shared memory."""
+"""Bytes of the widest access to shared memory."""
 
 
 class Combine:
@@ -98,7 +98,7 @@ def shuffled(
 
 
 def thread_bits(emit: Emitter, lanes: int, warps: int = 0) -> str:
-    """Those bits of the thread's number (i32) that are in a mask of lane bits or in one of warp bits."""
+    """The bits of the thread's number (i32) that are in a mask of lane bits or in one of warp bits."""
     with emit.at_entry():
         return emit.and_(emit.thread_id(), str(lanes | warps << 5))
 

@@ -32,7 +32,7 @@ CHAINS = 4
 balanced tree allow a multiplication to be contracted with the addition that uses it."""
 ALL_LANES = 31
 MANY_SLOTS = 16
-"""From so many warps on a thread does not read all of their partials: 32 threads would issue 32 times as many
+"""From this number of warps on, a thread does not read all of their partials: 32 threads would issue 32 times as many
 reads, and a shuffle costs less than what four reads of 16 bytes and their additions do."""
 
 _REDUX: dict[type, tuple[str, str]] = {

@@ -39,7 +39,7 @@ def lower_barrier(emit: Emitter, op: Barrier) -> None:
 
 @lower(GridDependencyWait, LaunchDependents)
 def lower_grid_dependency(emit: Emitter, op: GridDependencyWait | LaunchDependents) -> None:
-    """Nothing where launches do not overlap.  LLVM's intrinsics claim to leave memory alone, so that
+    """Writes nothing where launches do not overlap.  LLVM's intrinsics claim to leave memory alone, so that
     accesses would move across them."""
     if emit.target.has("griddepcontrol"):
         kind = "wait" if isinstance(op, GridDependencyWait) else "launch_dependents"

@@ -35,7 +35,7 @@ LAZY_DEPTH = 64
 
 
 class Scope:
-    """What has been computed in one region: instruction text → register and number of the chunk that holds
+    """The instructions computed in one region: instruction text → register and number of the chunk that holds
     it."""
 
     __slots__ = ("known", "parent")
@@ -346,7 +346,7 @@ class Emitter:
         return self._folded("xor", a, b, type_)
 
     def shift(self, a: str, left: int, type_: str = "i32") -> str:
-        """`a` shifted left by so many bits, or right (unsigned) when negative."""
+        """`a` shifted left by `left` bits, or right (unsigned) when negative."""
         if not left or a == "0":
             return a
         return self.instruction(f"shl {type_} {a}, {left}" if left > 0 else f"lshr {type_} {a}, {-left}")

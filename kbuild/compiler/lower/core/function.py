@@ -1,4 +1,4 @@
-"""What stands around a kernel's body: signature, attributes, declarations, and debug locations."""
+"""The text around a kernel's body: signature, attributes, declarations, and debug locations."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class DebugInfo:
         ]
 
     def suffix(self, loc: Loc | None) -> str:
-        """What a line of an operation at `loc` ends with."""
+        """The end of a line of an operation at `loc`."""
         return self.emit.entry.suffix if loc is None else f", !dbg !{self._inlined(loc)}"
 
     def _inlined(self, loc: Loc) -> int:

@@ -237,7 +237,7 @@ done:
   ret {{double, i32}} %result
 }}
 """
-"""Of the three parts of π/2 the first two have 33 bits: exact products up to 2^20 quarter turns."""
+"""The first two of the three parts of π/2 have 33 bits: exact products up to 2^20 quarter turns."""
 
 
 def _reduce(m: Real, x: str) -> tuple[str, str]:

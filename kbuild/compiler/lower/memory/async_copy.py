@@ -52,7 +52,8 @@ def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
 def _whole(
     emit: Emitter, mask: Value | None, axis: int, vector: int
 ) -> Callable[[Sequence[int]], str] | None:
-    """Where a mask lets a vector, given by its registers, through; None where it may let a part through."""
+    """Gives the condition on which a mask lets a vector, given by its registers, through; None where it may let a
+    part through."""
     if mask is None:
         return lambda group: "true"
     masks = emit.registers(mask)

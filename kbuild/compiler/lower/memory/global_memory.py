@@ -66,7 +66,7 @@ def access_of(element: Type, count: int) -> VectorAccess:
 
 
 def pointee_of(pointer: Value) -> Type:
-    """What a pointer or a tensor of pointers points to."""
+    """The pointee type of a pointer or a tensor of pointers."""
     element = element_of(pointer.type)
     assert isinstance(element, PointerType)
     if isinstance(element.pointee, TensorType):

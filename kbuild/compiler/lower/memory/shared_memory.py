@@ -34,7 +34,7 @@ from kbuild.errors import InternalError
 
 
 class ThreadOffset(NamedTuple):
-    """Where a thread's accesses lie: byte offsets that are XOR sums of lane and warp parts and of a constant."""
+    """The places of a thread's accesses: byte offsets that are XOR sums of lane and warp parts and of a constant."""
 
     pointer: str
     """Start of the buffer."""

@@ -26,7 +26,7 @@ from kbuild.compiler.ops.nvidia import (
 from kbuild.errors import InternalError
 
 LANE_BITS = 5
-"""Of a thread's number; the others are the warp's."""
+"""The number of lane bits in a thread's number; the others are the warp's."""
 _BARRIER_BYTES = 8
 _WAIT = """{
 .reg .pred done;

@@ -1,5 +1,4 @@
-"""Maps products to tensor cores: picks the instruction, spreads the warps, and sets the layouts that it
-wants.
+"""Maps dots to tensor cores: picks the instruction, spreads the warps, and sets the layouts that it requires.
 
 Before:
     %d: tensor<128x128xf32, #blocked> = tt.dot %a, %b, %c
@@ -10,8 +9,8 @@ After:
     %4: tensor<128x128xf32, #mma> = tt.dot %2, %3, %1 {atom = "m16n8k16.f16"}
     %d: tensor<128x128xf32, #blocked> = ttg.convert_layout %4
 
-Where four warps together can do it (wgmma), the product becomes `ttng.warp_group_dot`; see `warp_groups`.  A
-product of f32 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.
+Where four warps together can do it (wgmma), the dot becomes `ttng.warp_group_dot`; see `warp_groups`.  A dot
+of f32 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.
 What is left (f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole
 rows of A and columns of B, or reading them piece by piece where they are long; see `local_dots`.
 """
@@ -56,7 +55,7 @@ from kbuild.compiler.transforms._support.layout_flow import (
     without_conversions,
 )
 from kbuild.compiler.transforms.gpu.dot.warp_groups import (
-    WarpGroupProducts,
+    WarpGroupDots,
     WarpGroups,
     choose_warp_groups,
     operand_tile,
@@ -71,17 +70,16 @@ _TF32_MASK = -(1 << 13)
 
 @gpu_pass
 def accelerate_matmul(module: Module, target: Target) -> None:
-    """Choose an instruction and layouts for every product."""
+    """Choose an instruction and layouts for every dot."""
     for func in module.functions.values():
         dots = [op for op in func.body.walk() if isinstance(op, Dot) and not op.atom]
-        chained, warp_groups = find_chained(dots), WarpGroupProducts(target)
+        chained, warp_groups = find_chained(dots), WarpGroupDots(target)
         for dot in dots:
-            _Product(func, dot, target, warp_groups).rewrite(dot in chained)
+            _DotRewrite(func, dot, target, warp_groups).rewrite(dot in chained)
 
 
 def find_chained(dots: list[Dot]) -> dict[Dot, None]:
-    """Products whose result, through elementwise operations, becomes the left operand of another, and those
-    others.
+    """Dots whose result, through elementwise operations, becomes the left operand of another, and those others.
 
     All their warps lie along M, so that the result is the operand without moving to other threads.
     """
@@ -110,7 +108,7 @@ def choose_atom(target: Target, a: Type, b: Type, accumulator: Type, precision: 
 def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained: bool) -> tuple[int, ...]:
     """Warps along each axis of the result: batches first, then M and N.
 
-    Chained products take all along M.  Others even out how many fragments of A and of B a warp reads; on a
+    Chained dots take all along M.  Others even out how many fragments of A and of B a warp reads; on a
     tie, M is split, because a fragment of A is the larger.
     """
     *batches, m, n = shape
@@ -128,7 +126,7 @@ def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained:
 
 
 def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
-    """The result of a scalar product: squares of up to 4x4 elements per thread, for the most products per
+    """The result of a scalar dot: squares of up to 4x4 elements per thread, for the most multiply-adds per
     operand."""
     share = 1
     for size in shape:
@@ -140,10 +138,10 @@ def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
     return blocked(shape, per_thread, *thread_grid(shape, per_thread, order, num_warps), order)
 
 
-class _Product:
-    """Rewrites one product."""
+class _DotRewrite:
+    """Rewrites one dot."""
 
-    def __init__(self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupProducts) -> None:
+    def __init__(self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupDots) -> None:
         self.num_warps: int = func.attrs["num_warps"]
         self.dot = dot
         self.target = target
@@ -160,7 +158,7 @@ class _Product:
             a, b = self.widened(a), self.widened(b)
             groups, atom = self.groups(a, b), self.atom(a, b)
         if groups is not None:
-            result = self.warp_groups.product(self.builder, dot, (a, b), c, groups)
+            result = self.warp_groups.lower(self.builder, dot, (a, b), c, groups)
         elif atom is not None:
             result = self.tensor_core(a, b, c, atom, chained)
         else:
@@ -182,7 +180,7 @@ class _Product:
         )
 
     def swapped_groups(self, a: Value, b: Value) -> WarpGroups | None:
-        """The same for the transposed product: where there are too few rows for a warpgroup, but enough
+        """The same for the transposed dot: where there are too few rows for a warpgroup, but enough
         columns, or where B is loaded with the wrong axis contiguous for the instruction.  Threads may bring
         32-bit elements of it into any order. Only for sums over a loop: others would have to be turned back
         in it."""
@@ -222,7 +220,7 @@ class _Product:
         return value
 
     def matching(self, value: Value, c: Value) -> Value:
-        """An operand of a scalar product in the type of the result."""
+        """An operand of a scalar dot in the type of the result."""
         if element_of(value.type) == element_of(c.type):
             return value
         cast = ExtSI if isinstance(element_of(value.type), IntType) else ExtF
@@ -248,7 +246,7 @@ class _Product:
         layout, k = fma_layout(self.type.shape, self.num_warps), a.type.shape[-1]
         a = converted(self.builder, a, fma_operand(layout, 0, k))
         b = converted(self.builder, b, fma_operand(layout, 1, k))
-        return self.product(a, b, converted(self.builder, c, layout), "")
+        return self.new_dot(a, b, converted(self.builder, c, layout), "")
 
     def tensor_core(self, a: Value, b: Value, c: Value, atom: MmaAtom, chained: bool) -> Value:
         assert isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
@@ -257,28 +255,28 @@ class _Product:
         b = converted(self.builder, b, dot_operand(b.type.shape, warps, 1, atom.k_width))
         c = converted(self.builder, c, mma_accumulator(self.type.shape, warps, (atom.m, atom.n)))
         if atom.tf32 and self.dot.input_precision == "tf32x3":
-            return self.three_products(a, b, c, atom)
-        return self.product(a, b, c, atom.name)
+            return self.three_dots(a, b, c, atom)
+        return self.new_dot(a, b, c, atom.name)
 
-    def product(self, a: Value, b: Value, c: Value, atom: str) -> Value:
+    def new_dot(self, a: Value, b: Value, c: Value, atom: str) -> Value:
         dot = self.dot
         return self.builder.add(
             Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.name
         ).result
 
-    def three_products(self, a: Value, b: Value, c: Value, atom: MmaAtom) -> Value:
+    def three_dots(self, a: Value, b: Value, c: Value, atom: MmaAtom) -> Value:
         """a·b in nearly f32 precision: with x = high + low, both tf32, it is high·low + low·high + high·high.
 
         The small terms come first.  Where an operand is infinite its low part is NaN, and so are their sums:
-        those count as zero, for the last product has the right answer.
+        those count as zero, for the last dot has the right answer.
         """
         add = self.builder.add
         high_a, low_a = self.parts(a)
         high_b, low_b = self.parts(b)
         zero = add(Constant.of(0.0, c.type)).result
-        small = self.product(high_a, low_b, self.product(low_a, high_b, zero, atom.name), atom.name)
+        small = self.new_dot(high_a, low_b, self.new_dot(low_a, high_b, zero, atom.name), atom.name)
         small = add(Select(add(CmpF(small, small, "oeq")).result, small, zero)).result
-        return self.product(high_a, high_b, add(AddF(small, c)).result, atom.name)
+        return self.new_dot(high_a, high_b, add(AddF(small, c)).result, atom.name)
 
     def parts(self, value: Value) -> tuple[Value, Value]:
         add = self.builder.add

@@ -1,4 +1,4 @@
-"""Takes the operands of products through shared memory, swizzled so that neither side has bank conflicts.
+"""Takes the operands of dots through shared memory, swizzled so that neither side has bank conflicts.
 
 Before:
     %a: tensor<128x32xf16, #blocked> = tt.load %p
@@ -9,8 +9,7 @@ After:
     %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
 
 The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same
-memory. Operands that need no more than a change of registers, such as the result of a product before, stay as
-they are.
+memory. Operands that only change registers, such as the result of an earlier dot, stay as they are.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def optimize_dot_operands(module: Module, target: object) -> None:
 
 
 def find_operand_conversions(func: Func) -> list[ConvertLayout]:
-    """The conversions that feed operands of products, directly or through operations that move nothing, and
+    """The conversions that feed operands of dots, directly or through operations that move nothing, and
     move data between threads themselves."""
     found: dict[ConvertLayout, None] = {}
     for dot in func.body.walk():
@@ -99,9 +98,8 @@ class _Sharing:
 
 
 def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
-    """The layout in which the copy engine (TMA) leaves a matrix: panels as wide as its widest swizzle, if
-    there are whole ones. Reading a fragment of 32-bit elements along the contiguous axis meets two-way bank
-    conflicts at most."""
+    """The layout in which TMA leaves a matrix: panels as wide as its widest swizzle, if there are whole ones.
+    Reading a fragment of 32-bit elements along the contiguous axis meets two-way bank conflicts at most."""
     minor = minor_axis(writer)
     if writer.rank != 2 or writer.shape[minor] * bits < 8 * MAX_SWIZZLE_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""Lets products of warpgroups run while the threads go on, and waits for them as late as the data allow.
+"""Lets dots of warpgroups run while the threads go on, and waits for them as late as the data allow.
 
 Before:
     %r = scf.for … init=[%zero] body(… %acc) {        After:  %r = scf.for … init=[%zero] body(… %acc) {
@@ -10,17 +10,17 @@ Before:
                                                               %1 = ttng.warp_group_dot_wait %r {pendings = 0}
                                                               %s = arith.truncf %1
 
-What a product starts from is computed before those that are in flight when it is issued, where that can be:
+The initial value of a dot is computed before the dots that are in flight when it is issued, where possible:
 ptxas waits for them before it lets other instructions write its registers.
 
-A product must have ended before its result is read (to be summed up further in place is no reading), and
-before its tiles are written anew.  A result that is only handed to the next iteration stays in flight until
+A dot must have ended before its result is read (another dot that accumulates in place does not read it), and
+before its tiles are overwritten.  A result that is only passed to the next iteration stays in flight until
 it is needed there, and no longer than that iteration; its tiles must lie outside the loop, in buffers of
 which the loop knows the number.
 
 Where ptxas may overwrite operands in registers (`Target.keeps_operands`), the dots that read some must have
-ended before the next ones are made: it puts what is made for the next dot into the very registers that the
-one in flight reads, however late the PTX copies it there.
+ended before the next operands are computed: ptxas puts those into the very registers that the dot in flight
+reads, however late the PTX copies them there.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDotWait,
 )
 from kbuild.compiler.ops.tensor import Load
-from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
+from kbuild.compiler.transforms.gpu.pipeline.loads import is_only_yielded
 from kbuild.targets.target import Target
 
 
 @gpu_pass
 def overlap_wgmma(module: Module, target: Target) -> None:
-    """Make all products of warpgroups asynchronous, and insert the waits."""
+    """Make all dots of warpgroups asynchronous, and insert the waits."""
     for func in module.functions.values():
         if any(isinstance(op, WarpGroupDot) and not op.is_async for op in func.body.walk()):
             _Waits(frozenset() if target.keeps_operands else operand_makers(func)).block(func.body, [])
@@ -68,7 +68,7 @@ def overlap_wgmma(module: Module, target: Target) -> None:
 
 @dataclass
 class _Place:
-    """Shared memory that a product reads."""
+    """Shared memory that a dot reads."""
 
     allocation: Value
     slot: BufferSlot | None
@@ -83,18 +83,18 @@ class _Place:
 
 @dataclass
 class _PendingOp:
-    """A product that may not have ended."""
+    """A dot that may not have ended."""
 
     dot: WarpGroupDot
     value: Value | None
-    """Its result here; None when another product goes on with it in place."""
+    """Its result here; None when another dot accumulates onto it in place."""
     places: list[_Place]
     earlier: bool = False
     """Whether it was issued in the iteration before."""
 
 
 class _Waits:
-    """A walk in program order with the products in flight, oldest first."""
+    """A walk in program order with the dots in flight, oldest first."""
 
     def __init__(self, makers: Set[Op]) -> None:
         self.slots = SlotNumbers()
@@ -102,7 +102,7 @@ class _Waits:
         """Operations whose results may take the place of operands that are still read."""
 
     def block(self, block: Block, flights: list[_PendingOp]) -> list[_PendingOp]:
-        """Walk a block; what is in flight at its end."""
+        """Walk a block; return what is in flight at its end."""
         for op in block:
             if op.regions:
                 flights = self.structured(op, flights)
@@ -119,7 +119,7 @@ class _Waits:
         return flights
 
     def structured(self, op: Op, flights: list[_PendingOp]) -> list[_PendingOp]:
-        """Walk a loop or branch, before which all has ended that something inside needs, or that might be
+        """Walk a loop or branch, before which all dots end that something inside needs, or that might be
         counted there."""
         inner = list(op.walk())
         if any(isinstance(each, WarpGroupDot) for each in inner):
@@ -134,8 +134,8 @@ class _Waits:
         return flights
 
     def loop(self, loop: For) -> list[_PendingOp]:
-        """Walk a loop; what is in flight after it."""
-        handed = [op for op in loop.body if isinstance(op, WarpGroupDot) and self.may_stay(op, loop)]
+        """Walk a loop; return what is in flight after it."""
+        staying = [op for op in loop.body if isinstance(op, WarpGroupDot) and self.may_stay(op, loop)]
         entering = [
             _PendingOp(
                 dot,
@@ -143,10 +143,10 @@ class _Waits:
                 [_turned(self.place(tile), loop) for tile in _tiles(dot)],
                 True,
             )
-            for dot in handed
+            for dot in staying
         ]
         left = self.block(loop.body, entering)
-        ending = [flight for flight in left if flight.earlier or flight.dot not in handed]
+        ending = [flight for flight in left if flight.earlier or flight.dot not in staying]
         left = self.wait(loop.body.terminator, left, ending)
         return [
             _PendingOp(
@@ -158,29 +158,31 @@ class _Waits:
         ]
 
     def may_stay(self, dot: WarpGroupDot, loop: For) -> bool:
-        """Whether a product may be in flight when its iteration ends."""
+        """Whether a dot may be in flight when its iteration ends."""
         homes = (self.place(tile).allocation.block for tile in _tiles(dot))
-        return is_handed_on(dot, loop) and not any(is_within(home, loop.body) for home in homes)
+        return is_only_yielded(dot, loop) and not any(is_within(home, loop.body) for home in homes)
 
     def needs(self, op: Op, flight: _PendingOp) -> bool:
-        """Whether an operation wants a product to have ended.  Operands in registers are in the same ones
-        each time."""
+        """Whether a dot must have ended before an operation.  Operands in registers are in the same ones each
+        time."""
         if op is flight.dot and len(_tiles(flight.dot)) < 2:
             return True
-        if op in self.makers and _may_make_anew(op, flight.dot):
+        if op in self.makers and _may_recompute_operand(op, flight.dot):
             return True
         value = flight.value
         if value is not None and value in op.operands:
             goes_on = isinstance(op, WarpGroupDot) and value is op.c and sum(value.users.values()) == 1
-            handed_on = (
-                op is op.parent_block.last and flight.dot.parent is op.parent and is_handed_on_by(op, flight)
+            only_yielded = (
+                op is op.parent_block.last
+                and flight.dot.parent is op.parent
+                and is_only_yielded_by(op, flight)
             )
-            if not (goes_on or handed_on):
+            if not (goes_on or only_yielded):
                 return True
         return any(self.place(written).may_be(place) for written in _written(op) for place in flight.places)
 
     def wait(self, op: Op, flights: list[_PendingOp], needed: Sequence[_PendingOp]) -> list[_PendingOp]:
-        """Wait before `op` for some products, and so for all older ones; what is still in flight after that."""
+        """Wait before `op` for some dots, and so for all older ones; return what is still in flight then."""
         if not needed:
             return flights
         count = max(number for number, flight in enumerate(flights) if flight in needed) + 1
@@ -205,14 +207,14 @@ class _Waits:
 
 
 def _start_early(dot: WarpGroupDot, flights: Sequence[_PendingOp]) -> None:
-    """Move what computes the value that a product starts from before those of its block that are in flight,
+    """Move the operations that compute a dot's initial value before the dots of its block that are in flight,
     if nothing is in the way."""
     first = next(
         (flight.dot for flight in flights if flight.dot.parent is dot.parent and not flight.earlier), None
     )
     if first is None or (isinstance(dot.c.op, Constant) and not dot.c.op.value):
         return
-    between: list[Op] = []  # The operations after the first product in flight on which the value depends.
+    between: list[Op] = []  # The operations after the first dot in flight on which the value depends.
     wanted, is_written = {dot.c}, False
     op = dot.prev
     while op is not None and op is not first:
@@ -235,19 +237,19 @@ def _start_early(dot: WarpGroupDot, flights: Sequence[_PendingOp]) -> None:
         op.move_before(first)
 
 
-def is_handed_on_by(terminator: Op, flight: _PendingOp) -> bool:
-    """Whether a loop's end is the only user of a product's result."""
+def is_only_yielded_by(terminator: Op, flight: _PendingOp) -> bool:
+    """Whether a loop's end is the only user of a dot's result."""
     loop = terminator.parent_op
-    return isinstance(loop, For) and flight.value is flight.dot.result and is_handed_on(flight.dot, loop)
+    return isinstance(loop, For) and flight.value is flight.dot.result and is_only_yielded(flight.dot, loop)
 
 
 def _tiles(dot: WarpGroupDot) -> list[Value]:
     return [operand for operand in (dot.a, dot.b) if isinstance(operand.type, MemDescType)]
 
 
-def _may_make_anew(maker: Op, dot: WarpGroupDot) -> bool:
-    """Whether a maker of operands may follow a dot that reads one in registers: not inside of a loop that
-    leaves it as it is."""
+def _may_recompute_operand(maker: Op, dot: WarpGroupDot) -> bool:
+    """Whether an operation that computes operands may follow a dot that reads one in registers: not inside a
+    loop that does not change it."""
     operand, loop = register_operand(dot), dot.parent_op
     if operand is None:
         return False
@@ -263,12 +265,12 @@ def _position(dot: WarpGroupDot, loop: For) -> int:
 
 
 def _turned(place: _Place, loop: For) -> _Place:
-    """A place of the iteration before, as this iteration numbers its buffers."""
+    """A place of the previous iteration, as this iteration numbers its buffers."""
     return place if place.slot is None else _Place(place.allocation, place.slot.around(loop))
 
 
 def _written(op: Op) -> Sequence[Value]:
-    """The shared memory that an operation writes, or gives back."""
+    """The shared memory that an operation writes or releases."""
     if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal | LocalStore):
         return [op.dst]
     if isinstance(op, LocalDealloc):

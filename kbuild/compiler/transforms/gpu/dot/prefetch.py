@@ -1,5 +1,4 @@
-"""Splits products into steps along K, and loads the fragments of each step while the one before is
-multiplied.
+"""Splits dots into steps along K, and loads the fragments of each step while the one before is multiplied.
 
 Before:
     %a: tensor<64x32xf16, #dotOperand> = ttg.local_load %x
@@ -12,11 +11,11 @@ After:
     %d  = tt.dot %a1, %b1, %d0
 
 Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one
-of the second product of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in
+of the second dot of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in
 the same order as before.
 
-In a pipelined loop the fragments of the first step are loaded in the iteration before, ahead of its last
-product, which hides the wait and the barrier between iterations; see `prefetch_next`.
+In a pipelined loop the fragments of the first step are loaded in the previous iteration, ahead of its last
+dot, which hides the wait and the barrier between iterations; see `prefetch_next`.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from kbuild.targets.target import Target
 
 @gpu_pass
 def prefetch(module: Module, target: Target, carry: bool = True) -> None:
-    """Split every tensor-core product that reads an operand from shared memory; with `carry`, load the
-    fragments of a pipelined loop's first step in the iteration before."""
+    """Split every tensor-core dot that reads an operand from shared memory; with `carry`, load the
+    fragments of a pipelined loop's first step in the previous iteration."""
     for func in module.functions.values():
         for op in list(func.body.walk()):
             if (

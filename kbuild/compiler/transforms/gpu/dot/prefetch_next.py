@@ -1,4 +1,4 @@
-"""Loads the fragments of a loop's first product in the iteration before.
+"""Loads the fragments of a loop's first dot in the previous iteration.
 
 Before:                                           After:
     scf.for … (%slot) {                               ttg.async_wait {num = 1},  %first = ttg.local_load (buffer %slot)
@@ -89,7 +89,7 @@ def _following(loop: For, slot: Value) -> Value | None:
 def _is_ordered(
     loop: For, wait: AsyncWait, loads: Sequence[Op], dots: Sequence[Dot], following: Value
 ) -> bool:
-    """Whether wait, loads and the number of the next buffer come in this order before the last product."""
+    """Whether wait, loads and the number of the next buffer come in this order before the last dot."""
     order = {op: number for number, op in enumerate(loop.body)}
     last = order[dots[-1]]
     if any(load not in order or not order[wait] < order[load] < last for load in loads):

@@ -16,9 +16,9 @@ which is one.  x · 1 is x, bit by bit, and NaN is not one; so the results are t
 
 A kernel may say itself when a factor is not one: `where(raised, exp2(row_max - block_max), 1.0)`.  What else
 it chooses by the same condition, such as the new maximum, then goes under the branch, too, unless more has to
-wait for that than is left out. Where the condition is of a maximum over a row, each thread asks it of the
-part that it holds, of which one has that maximum: so the threads of a row exchange maxima under the branch
-alone.
+wait for that than is left out. Where the condition is of a maximum over a row, each thread evaluates it on
+the part that it holds, and one part has that maximum: so the threads of a row exchange maxima only under the
+branch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def skip_rescaling(module: Module, target: Target) -> None:
 
 
 def _used(op: Op) -> Iterator[Value]:
-    """What an operation, or one that it holds, uses."""
+    """The values that an operation, or one inside it, uses."""
     yield from op.operands
     for region in op.regions:
         for inner in region.walk():
@@ -96,7 +96,7 @@ def _skip(block: Block, factor: Value, saved: int) -> None:
         if op in inside:
             branch.body.insert(op.detach(), None)
     branch.body.insert(Yield(tuple(op.results[0] for op in kept)), None)
-    _move_products_behind(branch)
+    _move_multiplications_behind(branch)
 
 
 def _is_known(block: Block, place: Op, kept: dict[Op, Value], inside: Collection[Op]) -> bool:
@@ -121,7 +121,7 @@ def _repeated(value: Value) -> Value | None:
 
 
 def _multiplied(op: MulF, factor: Value) -> Value | None:
-    """What an operation multiplies by a factor, of an element or of a row; None if it is another product."""
+    """What an operation multiplies by a factor, of an element or of a row; None if it is another multiplication."""
     for value, other in ((op.rhs, op.lhs), (op.lhs, op.rhs)):
         if value is factor or _repeated(value) is factor:
             return other
@@ -208,8 +208,8 @@ def _depends(value: Value, source: Value) -> bool:
     )
 
 
-def _move_products_behind(branch: WarpIf) -> None:
-    """Move products that are needed after a branch behind it: they contract with sums of the same block."""
+def _move_multiplications_behind(branch: WarpIf) -> None:
+    """Move multiplications that are needed after a branch behind it: they contract with sums of the same block."""
     before, after = branch.prev, {branch.parent_block.terminator}
     following = branch.next
     while following is not None:

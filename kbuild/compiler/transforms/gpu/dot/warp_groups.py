@@ -1,15 +1,15 @@
-"""Products by warpgroups (wgmma): which instruction, which warps, and where the operands lie.
+"""Dots by warpgroups (wgmma): which instruction, which warps, and where the operands lie.
 
     %d = tt.dot %a, %b, %c                %1 = ttg.local_alloc src=%a,   %2 = ttg.local_alloc src=%b    (right after %a, %b)
                                           %d = ttng.warp_group_dot %1, %2, %c' {atom = "m64n256k16.f16"}
 
 Tiles of shared memory are contiguous along the axis along which the operand was loaded, and a transpose
-becomes another view of them.  A left operand that was computed in registers, next to the product, stays
+becomes another view of them.  A left operand that was computed in registers, next to the dot, stays
 there.
 
-Sums over a loop that have fewer rows than a warpgroup wants, or whose B the instruction cannot read, are made
-by the transposed product (`swapped`): bᵀ is its left operand, in registers where its order in memory is the
-wrong one.
+Sums over a loop that have fewer rows than a warpgroup needs, or whose B the instruction cannot read, are
+computed by the transposed dot (`swapped`): bᵀ is its left operand, in registers where its order in memory is
+the wrong one.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ WORD_BITS, LANES = 32, 32
 
 @dataclass(frozen=True)
 class WarpGroups:
-    """How warpgroups share a product."""
+    """How warpgroups share a dot."""
 
     atom: WgmmaAtom
     warps: tuple[int, int]
     """Along M, a multiple of four, and along N."""
     swapped: bool = False
-    """Whether they compute the transposed product, and the warps are along N and M."""
+    """Whether they compute the transposed dot, and the warps are along N and M."""
 
 
 def choose_warp_groups(
     target: Target, a: TensorType, b: TensorType, accumulator: TensorType, num_warps: int, precision: str
 ) -> WarpGroups | None:
-    """The widest instruction for a product; None where none fits.  Warps go along M as far as there are 64
+    """The widest instruction for a dot; None where none fits.  Warps go along M as far as there are 64
     rows for each four of them, then along N."""
     m, n = accumulator.shape[-2:]
     if not target.has("wgmma") or num_warps % GROUP_WARPS or accumulator.rank != 2 or m < GROUP_ROWS:
@@ -73,21 +73,21 @@ def choose_warp_groups(
     return None
 
 
-class WarpGroupProducts:
-    """Makes products of warpgroups; two that read the same operand share its tile."""
+class WarpGroupDots:
+    """Builds dots of warpgroups; two that read the same operand share its tile."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.tiles: dict[tuple[Value, LinearLayout], Value] = {}
 
-    def product(
+    def lower(
         self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
     ) -> Value:
         """a·b + c in the accumulator's layout, inserted where `builder` is; `operands` are without
         conversions."""
         a, b = operands
         if groups.swapped:
-            return self.swapped_product(builder, dot, operands, c, groups)
+            return self.lower_swapped(builder, dot, operands, c, groups)
         c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
         if stays_in_registers(a, dot, groups, self.target):
             a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
@@ -97,10 +97,10 @@ class WarpGroupProducts:
         new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
         return builder.add(new, dot.result.name).result
 
-    def swapped_product(
+    def lower_swapped(
         self, builder: Builder, dot: Dot, operands: tuple[Value, Value], c: Value, groups: WarpGroups
     ) -> Value:
-        """The same by the transposed product, in the transposed layouts."""
+        """The same by the transposed dot, in the transposed layouts."""
         a, b = operands
         rows, columns = tensor_type(c).shape
         c = converted(
@@ -165,8 +165,8 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
 
 
 def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups, target: Target) -> bool:
-    """Whether a left operand is computed next to its product, from registers, or is loaded once before the
-    product's loop and takes few of them."""
+    """Whether a left operand is computed next to its dot, from registers, or is loaded once before the dot's
+    loop and takes few of them."""
     op = without_conversions(a).op
     if op is None:
         return False

@@ -34,7 +34,7 @@ from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms._support.slots import following_slot
-from kbuild.compiler.transforms.gpu.pipeline.loads import is_handed_on
+from kbuild.compiler.transforms.gpu.pipeline.loads import is_only_yielded
 from kbuild.targets import Target
 
 _BUFFERS = 3
@@ -74,7 +74,7 @@ def _is_read_in_flight(view: Value, loop: For) -> bool:
     def is_in_flight(user: object) -> bool:
         if isinstance(user, (MemDescTrans, MemDescSubslice)):
             return _is_read_in_flight(user.result, loop)
-        return isinstance(user, WarpGroupDot) and is_handed_on(user, loop)
+        return isinstance(user, WarpGroupDot) and is_only_yielded(user, loop)
 
     return all(map(is_in_flight, view.users))
 

@@ -124,12 +124,12 @@ def feeds_sum_in_place(load: Load, loop: For) -> bool:
         for user in value.users:
             if isinstance(user, MemDescTrans):
                 work.append(user.result)
-            elif isinstance(user, WarpGroupDot) and is_handed_on(user, loop):
+            elif isinstance(user, WarpGroupDot) and is_only_yielded(user, loop):
                 return True
     return False
 
 
-def is_handed_on(dot: WarpGroupDot, loop: For) -> bool:
+def is_only_yielded(dot: WarpGroupDot, loop: For) -> bool:
     """Whether the next iteration, or what follows the loop, is all that uses a product's result."""
     return dot.parent is loop.body and dict(dot.result.users) == {loop.body.terminator: 1}
 

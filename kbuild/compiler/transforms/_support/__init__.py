@@ -1,1 +1,1 @@
-"""What several passes use and what is no pass itself."""
+"""Helpers that several passes share."""

@@ -62,7 +62,7 @@ def tensor_operands(op: Op) -> Iterator[tuple[int, Value]]:
 
 def tensor_type(value: Value) -> TensorType:
     """The type of a value that is a tensor."""
-    assert isinstance(value.type, TensorType), f"{value} is no tensor"
+    assert isinstance(value.type, TensorType), f"{value} is not a tensor"
     return value.type
 
 

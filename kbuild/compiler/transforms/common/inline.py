@@ -3,7 +3,7 @@
     Before:  %y: f32 = tt.call %x {callee = "twice"}
     After:   %y: f32 = arith.addf %x, %x
 
-Each operation's location gains the call's, so errors tell the whole way there.  Functions cannot call
+Each operation's location gains the call's, so errors show all calls that lead there.  Functions cannot call
 themselves: a GPU kernel has no stack to grow.
 """
 
@@ -25,7 +25,7 @@ def inline(module: Module, target: Target) -> None:
 
 
 def _inline_calls(module: Module, function: Func, done: set[str], calling: tuple[str, ...]) -> None:
-    """Inline all calls in a function, whose callees are treated so first."""
+    """Inline all calls in a function, after those in its callees."""
     if function.name in done:
         return
     done.add(function.name)

@@ -1,4 +1,4 @@
-"""Moves what every iteration of a loop would compute anew, and alike, in front of the loop.
+"""Moves operations that compute the same in every iteration of a loop in front of the loop.
 
     Before:  scf.for %a, %b, %c body(%i: i32) {
                %0: tensor<64xi32> = tt.make_range {start = 0, end = 64}

@@ -1,4 +1,4 @@
-"""Unrolls the loops for which the author asked (`tl.range(…, loop_unroll_factor=n)`): n iterations become
+"""Unrolls the loops whose author requests it (`tl.range(…, loop_unroll_factor=n)`): n iterations become
 one, and a second loop does what is left over.
 
     Before:  scf.for %lower, %upper, %step {loop_unroll_factor = 2} body(%i: i32) {
@@ -13,7 +13,7 @@ one, and a second loop does what is left over.
                tt.store …%j
              }
 
-With constant bounds of which the factor divides the number of iterations there is no second loop.
+If the bounds are constants and the factor divides the number of iterations, the second loop is left out.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ and loops carry the base alone when the offsets do not change.
                scf.yield %next
              }
 
-A sum of 32-bit offsets is taken not to overflow, as an offset that did would lie outside of any array; where
+A sum of 32-bit offsets is assumed not to overflow, as an offset that did would lie outside of any array; where
 it is expected to (`WrappingOffsets`), offsets stay whole.  Pointers that were loaded, or chosen element by
 element, stay as they are.
 """
@@ -81,7 +81,7 @@ class _Bases(Splitting):
         return parts[0], parts[1] if len(parts) > 1 else None
 
     def whole(self, value: Value) -> Value:
-        """The tensor of pointers, made anew beside its definition where its parts have changed."""
+        """The tensor of pointers, rebuilt beside its definition where its parts have changed."""
         if value not in self.parts:
             return value
         if value not in self.wholes:

@@ -1,5 +1,5 @@
-"""Algebra on tensor operations that saves one of them: the sum after a product becomes its accumulator, the
-choice of loaded elements becomes the load's `other`.
+"""Algebra on tensor operations that saves one of them: the sum after a dot becomes its accumulator, the choice
+of loaded elements becomes the load's `other`.
 
     Before:  %0: tensor<64x64xf32> = tt.dot %a, %b, %zeros
              %1: tensor<64x64xf32> = arith.addf %0, %acc
@@ -28,17 +28,17 @@ def combine(module: Module, target: Target) -> None:
 
 @combination.on(AddF, AddI)
 def sum_into_dot(op: AddF | AddI) -> Dot | None:
-    """dot(a, b, 0) + d = dot(a, b, d), when nothing else wants the product"""
-    for product, addend in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-        dot = product.owner
+    """dot(a, b, 0) + d = dot(a, b, d), when nothing else uses the dot"""
+    for summand, addend in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+        dot = summand.owner
         if (
             not isinstance(dot, Dot)
             or not is_constant(dot.c, 0)
-            or len(product.users) != 1
+            or len(summand.users) != 1
             or dot.parent is not op.parent
         ):
             continue
-        if addend is not product and not dot.max_num_imprecise_acc:
+        if addend is not summand and not dot.max_num_imprecise_acc:
             return Dot(dot.a, dot.b, addend, dot.input_precision, dot.max_num_imprecise_acc, dot.atom)
     return None
 
@@ -58,7 +58,7 @@ def offsets_first(op: AddPtr) -> Op | None:
 
 @combination.on(Select)
 def choice_after_load(op: Select) -> Op | Value | None:
-    """select(m, load(p, m, _), other) = load(p, m, other), when nothing else wants the load"""
+    """select(m, load(p, m, _), other) = load(p, m, other), when nothing else uses the load"""
     load = op.true_value.owner
     if (
         not isinstance(load, Load)

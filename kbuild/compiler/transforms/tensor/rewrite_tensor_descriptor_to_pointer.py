@@ -1,5 +1,5 @@
 """Loads, stores and atomics through tensor descriptors become those through tensors of pointers with masks,
-for targets without a copy engine for tensors.
+for targets without TMA.
 
     Before:  %d: !tt.tensordesc<tensor<8x64xf16>> = tt.make_tensor_descriptor %x, shape=[%m, %n], strides=[%s, %one]
              %v: tensor<8x64xf16> = tt.descriptor_load %d, indices=[%i, %j]
@@ -9,9 +9,9 @@ for targets without a copy engine for tensors.
              %p: tensor<8x64x!tt.ptr<f16>> = tt.addptr splat(%x), broadcast(%row in i64 * splat(%stride)) + …
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
-Loads, stores and atomics keep the descriptor, where it is seen how it is made: the passes `pipeline` and
-`tensor_stores` may have them done by the hardware's copy engine.  One unsigned comparison stops negative
-coordinates too.  What descriptors promise of bases and strides becomes hints.
+Loads, stores and atomics keep the descriptor, where its definition is known: the passes `pipeline` and
+`tensor_stores` may have TMA do them.  One unsigned comparison stops negative coordinates too.  The divisibility
+of bases and strides that descriptors guarantee becomes hints.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def rewrite_tensor_descriptor_to_pointer(module: Module, target: Target) -> None
 
 @dataclass(frozen=True)
 class Parts:
-    """A descriptor taken apart: base, sizes in i32, strides in i64, and as an i1 whether NaN is beyond."""
+    """A descriptor taken apart: base, sizes in i32, strides in i64, and an i1, whether NaN lies beyond."""
 
     base: Value
     shape: tuple[Value, ...]
@@ -114,7 +114,7 @@ class _Descriptors(Splitting):
     def _keep(
         self, op: DescriptorLoad | DescriptorStore | DescriptorReduce, access: Load | Store | AtomicRMW
     ) -> None:
-        """Say of an access by pointers what descriptor it comes from."""
+        """Record at an access by pointers which descriptor it comes from."""
         if self.keep and isinstance(op.desc.op, MakeTensorDescriptor):
             access.desc, access.indices = op.desc, op.indices
 
@@ -132,15 +132,15 @@ class _Descriptors(Splitting):
 
 
 def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
-    """The parts of a descriptor, with what it promises of them."""
+    """The parts of a descriptor, with the divisibility that it guarantees."""
     assert isinstance(op.type, DescriptorType)
     size = max(bit_width(op.type.block), 8) // 8
-    strides = [_promised(build, stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]]
+    strides = [_divisible(build, stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]]
     nan = build.add(Constant.of(int(op.padding == "nan"), I1)).result
-    return (_promised(build, op.base, ALIGNMENT), *op.shape, *strides, op.strides[-1], nan)
+    return (_divisible(build, op.base, ALIGNMENT), *op.shape, *strides, op.strides[-1], nan)
 
 
-def _promised(build: Builder, value: Value, divisor: int) -> Value:
+def _divisible(build: Builder, value: Value, divisor: int) -> Value:
     """A value that is known to be divisible.  Arguments of the kernel carry their own hints, constants need
     none."""
     if value.op is None or isinstance(value.op, Constant) or divisor == 1:

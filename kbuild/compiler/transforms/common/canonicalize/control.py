@@ -15,8 +15,8 @@ control = Rewrites()
 
 
 def move_body(block: Block, before: Op) -> list[Value]:
-    """Move the operations of a block, but not its terminator, in front of an operation; what the terminator
-    yields."""
+    """Move the operations of a block, but not its terminator, in front of an operation; return what the
+    terminator yields."""
     terminator = block.terminator
     yielded = list(terminator.operands)
     terminator.erase()
@@ -67,7 +67,7 @@ def _without(values: tuple[Value, ...], index: int) -> tuple[Value, ...]:
 
 @control.on(For)
 def loop_that_does_not_run(op: For) -> list[Value] | None:
-    """A loop whose upper bound is not above the lower one gives back what it started with."""
+    """A loop whose upper bound is not above the lower one returns its initial values."""
     lower, upper = op.lower.owner, op.upper.owner
     if op.lower is op.upper or (
         isinstance(lower, Constant) and isinstance(upper, Constant) and lower.value >= upper.value
@@ -78,8 +78,8 @@ def loop_that_does_not_run(op: For) -> list[Value] | None:
 
 @control.on(For)
 def carried_for_nothing(op: For) -> Op | None:
-    """A value that every iteration hands on unchanged is the initial one; one that nobody looks at need not
-    be carried."""
+    """A value that every iteration passes on unchanged is the initial one; one that is not used need not be
+    carried."""
     changed = False
     for index in reversed(range(len(op.init))):
         argument, result, initial, yielded = (
@@ -97,8 +97,8 @@ def carried_for_nothing(op: For) -> Op | None:
 
 @control.on(While)
 def while_hands_on(op: While) -> Op | None:
-    """A value that `before` and `after` both hand on unchanged is the initial one; results nobody looks at
-    go."""
+    """A value that `before` and `after` both pass on unchanged is the initial one; unused results are
+    removed."""
     test, body = op.before.terminator, op.after.terminator
     assert isinstance(test, Condition) and isinstance(body, Yield)
     changed = False

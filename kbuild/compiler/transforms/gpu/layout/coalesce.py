@@ -94,7 +94,7 @@ def find_accesses(func: Func) -> list[PointerAccess]:
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
         mask: Value | None = getattr(op, "mask", None)
-        # Elements that are masked one by one are accessed one by one: then lanes had better be neighbours.
+        # Elements that are masked one by one are accessed one by one: then lanes should be neighbours.
         # Where the mask cuts off the end of a tensor, most threads access whole vectors.
         atomic = isinstance(op, Atomic)
         vector = neighbours(

@@ -1,8 +1,8 @@
 """Gives every tensor a layout, the same for all of one shape, and converts where an operation has a rule of
 its own.
 
-This starts ttgir.  The layouts are of no merit; `coalesce` and `accelerate_matmul` choose better ones where
-it counts, and `remove_conversions` spreads those.
+This starts ttgir.  The layouts are only defaults; `coalesce` and `accelerate_matmul` choose better ones
+where it counts, and `remove_conversions` spreads those.
 
 Before:
     %1: tensor<64xi32> = tt.make_range {start = 0, end = 64}
@@ -69,7 +69,7 @@ class _Typing:
             self.fit_operands(op)
 
     def fit_operands(self, op: Op) -> None:
-        """Convert the operands of an operation that wants them in another layout than the default."""
+        """Convert the operands of an operation that needs them in another layout than the default."""
         if isinstance(op, Broadcast):
             self.fit(op, 0, operand_layout(op, 0, self.default(tensor_type(op.result).shape)))
         elif isinstance(op, Dot):

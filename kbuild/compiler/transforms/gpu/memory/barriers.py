@@ -5,7 +5,7 @@ again.
              %y = ttg.local_load %a                                gpu.barrier
                                                                    %y = ttg.local_load %a
 
-What products of warpgroups read is fenced besides, before the barrier: `ttng.fence_async_shared`.
+What dots of warpgroups read is also fenced, before the barrier: `ttng.fence_async_shared`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Widens 16-bit elements anew after a reduction instead of keeping them as 32 bits until then.
+"""Widens 16-bit elements once more after a reduction instead of keeping them as 32 bits until then.
 
 Before:
     %x: tensor<32768xf32, #b> = arith.extf %loaded
@@ -14,8 +14,8 @@ After (where registers are many, and this saves some at the place where most are
     %difference = arith.subf %x1, (tt.splat %mean)
 
 A row that waits for its sum takes half as many registers, so that twice as many rows are in work.  What is
-computed of the elements by a few simple operations, as their difference to the mean, is computed anew, too.
-Without `ttg.again` the compilers behind this one would find out that both are the same, and keep them.
+computed of the elements by a few simple operations, as their difference to the mean, is recomputed, too.
+Without `ttg.again` LLVM and ptxas would find out that both are the same, and keep them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kbuild.compiler.ops.tensor import Load, Reduce, Splat
 from kbuild.targets import Target
 
 DEPTH = 3
-"""Operations in a row that are computed anew, besides the conversion."""
+"""Operations in a row that are recomputed, besides the conversion."""
 LAST_NUMBER = 15
 _SIMPLE = (AddF, SubF, MulF, NegF, Select)
 
 
 @gpu_pass
 def rematerialize(module: Module, target: Target) -> None:
-    """Compute anew, after each reduction of a block, what takes fewer registers so."""
+    """Recompute values after each reduction of a block where that saves registers."""
     for func in module.functions.values():
         for block in [
             func.body,
@@ -60,7 +60,7 @@ class _Segments:
             self.count += isinstance(op, Reduce)
 
     def saved(self) -> float:
-        """How many registers per thread fewer the widest reduction has to pass by."""
+        """How many registers per thread are saved at the widest reduction."""
         before = [dict[Value, None]() for _ in range(self.count)]
         after = [dict[Value, None]() for _ in range(self.count)]
         for op in self.of:

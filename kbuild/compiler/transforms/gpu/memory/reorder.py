@@ -47,7 +47,7 @@ _VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 @gpu_pass
 def reorder(module: Module, target: Target) -> None:
-    """Sink conversions and loads from shared memory, and into branches whatever only one of them uses."""
+    """Sink conversions and loads from shared memory, and move into branches what only one of them uses."""
     for func in module.functions.values():
         _sink_into_branches(func.body)
         for op in list(func.body.walk()):

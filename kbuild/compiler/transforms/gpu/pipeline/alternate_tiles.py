@@ -10,11 +10,11 @@ Before:  scf.for … (%held) {                        After:  %buffers = ttg.loc
                                                               scf.yield %next, (%slot + 1) mod 3
                                                             }
 
-These are the loads that the hardware's copies cannot do (`pipeline`): their values are loaded an iteration
+These are the loads that the asynchronous copies cannot do (`pipeline`): their values are loaded an iteration
 early and held in registers.  A single tile may only be filled once all warps have read it: each iteration has
 two barriers and waits for its dot. With three, the dot of one iteration is in flight while the next fills its
 tile, and one barrier is enough: a warp that has passed it has waited for the dot of the iteration before the
-last, and nobody reads that tile any more.  Dots of single warps (mma.sync) end before the next instruction
+last, and no warp reads that tile any more.  Dots of single warps (mma.sync) end before the next instruction
 that needs them, and would pay for the addresses alone.
 """
 

@@ -1,8 +1,8 @@
 """Puts a schedule into effect: a prologue that issues the first loads, and a loop that issues those of later
 iterations.
 
-There is no epilogue: what would belong to iterations beyond the last is masked off, by the same comparison
-that makes loops of few iterations, or none, right.
+There is no epilogue: operations of iterations beyond the last are masked off, by the same comparison that
+makes loops of few iterations, or none, correct.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_transposed
 
 @dataclass
 class _Progress:
-    """One stage, and what it hands from one iteration to the next."""
+    """One stage, and what it passes from one iteration to the next."""
 
     stage: Stage
     carried: dict[int, Value]
@@ -56,8 +56,8 @@ class _Progress:
 def expand(
     loop: For, schedule: LoopSchedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]
 ) -> None:
-    """Rewrite a loop by its schedule; `tiles` says into what the loads of the asynchronous stage are copied,
-    `maps` by what tensor maps where the copy engine does it: for all of them, or for none."""
+    """Rewrite a loop by its schedule; `tiles` are the tiles that the loads of the asynchronous stage are copied
+    into, `maps` their tensor maps where TMA copies them: for all of them, or for none."""
     expansion = _Expansion(loop, schedule, tiles, maps)
     expansion.prologue()
     expansion.steady_state()
@@ -232,7 +232,7 @@ class _Expansion:
     # What is carried
 
     def _handed(self) -> Iterator[tuple[Value, str]]:
-        """All that the stages hand on, with names."""
+        """All values that the stages pass to the next iteration, with names."""
         for progress in self.progress:
             for index, value in progress.carried.items():
                 yield value, _named(self.loop.carried[index].name, "ahead")

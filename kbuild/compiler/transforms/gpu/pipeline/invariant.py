@@ -1,4 +1,4 @@
-"""Keeps the tiles that every iteration of a pipelined loop would load anew, and alike, in shared memory.
+"""Keeps tiles that are the same in every iteration of a pipelined loop in shared memory.
 
     Before:  scf.for %row … {                        After:  %w0 = tt.load %weight, mask=%m where the loop runs at all
                %w = tt.load %weight, mask=%m                 %tile = ttg.local_alloc src=%w0
@@ -27,8 +27,8 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor, rea
 
 
 def invariant_tiles(loop: For, pipelined: Collection[Load]) -> dict[Load, MemDescType]:
-    """The tiles of the loads that give the same in every iteration; none in loops with products, whose
-    buffers need the room."""
+    """The tiles of the loads that give the same in every iteration; none in loops with dots, whose buffers
+    need the room."""
     if any(isinstance(op, Dot | WarpGroupDot) for op in loop.body.walk()):
         return {}
     return {

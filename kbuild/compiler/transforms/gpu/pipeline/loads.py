@@ -117,8 +117,8 @@ def _feeds_dot(load: Load) -> bool:
 
 
 def feeds_sum_in_place(load: Load, loop: For) -> bool:
-    """Whether a product of warpgroups reads the tile of a load from shared memory, and its result is only
-    handed to the next iteration: then it may be in flight until there."""
+    """Whether a dot of warpgroups reads the tile of a load from shared memory, and its result is only passed
+    to the next iteration: then it may be in flight until there."""
     work = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     for value in work:
         for user in value.users:
@@ -130,19 +130,19 @@ def feeds_sum_in_place(load: Load, loop: For) -> bool:
 
 
 def is_only_yielded(dot: WarpGroupDot, loop: For) -> bool:
-    """Whether the next iteration, or what follows the loop, is all that uses a product's result."""
+    """Whether a dot's result is used only by the next iteration or after the loop."""
     return dot.parent is loop.body and dict(dot.result.users) == {loop.body.terminator: 1}
 
 
 def read_with(load: Load) -> list[Value]:
-    """What a load is done with.  The descriptor only says what it is a block of, and may ask for more than
-    the load itself."""
+    """The operands with which a load is done.  The descriptor only says what it is a block of, and may require
+    more than the load itself."""
     return [value for value in (load.ptr, load.mask, load.other) if value is not None]
 
 
 def forget_descriptor(load: Load) -> None:
-    """Leave a load with its pointers alone: once it is another one than the copy engine could do, or nothing
-    asks any more."""
+    """Drop a load's descriptor, so that only its pointers are left: once the load has become one that TMA
+    cannot do, or nothing needs the descriptor any more."""
     if load.desc is not None:
         load.desc, load.indices, load.axes = None, (), ()
 

@@ -11,7 +11,7 @@ and no fewer are.
 Where there is room for one buffer only, the copies of the next iteration are issued when this one's reads are
 done, after a barrier of their own: `in_place`.
 
-A product of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does:
+A dot of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does:
 loads that feed one are `lagging`, and have one buffer more.  So that n stages still mean n buffers, the
 distance is one less, but 1 at least.
 """
@@ -48,7 +48,7 @@ class LoopSchedule(NamedTuple):
     stages: tuple[Stage, ...]
     distance: int
     lagging: frozenset[Load] = frozenset()
-    """Those that products still read in the iteration after their own."""
+    """Those that dots still read in the iteration after their own."""
     in_place: bool = False
     """Whether the next copies go into the buffer that the iteration has just read."""
 

@@ -1,5 +1,5 @@
-"""Loads that the copy engine (TMA) can do, and the tensor maps that tell it how: arguments of the kernel that
-whoever launches it makes from others.
+"""Loads that TMA can do, and the tensor maps that describe them: arguments of the kernel that the launcher
+makes from others.
 
     tt.func @kernel(%x: !tt.ptr<f16>, %m: i32, %k: i32, %stride: i64,
                     %x_map: !tt.tensordesc<tensor<64x64xf16>> {tensor_map = "#0 #1,#2 #3", swizzle = 128})
@@ -47,13 +47,12 @@ MAX_BOX_SIZE = 256
 
 
 def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> str:
-    """Why the copy engine cannot bring a load into a tile by a map that the launcher can make; empty where it
-    can.
+    """Why TMA cannot bring a load into a tile by a map that the launcher can make; empty where it can.
 
     It does not see what the kernel itself has written there before, short of a fence: so not from arrays that
     are written.  And it stops the kernel where a box does not begin at a unit of 16 bytes.
     """
-    unreadable = "no product of warpgroups reads it as it is in memory"
+    unreadable = "no dot of warpgroups reads it as it is in memory"
     if tile.layout.rank != 2 or tile.layout.shape != tile.tile_shape or max(tile.tile_shape) > MAX_BOX_SIZE:
         return unreadable
     mode = wgmma_mode(tile.layout, bit_width(tile))
@@ -94,8 +93,8 @@ def _sources(load: Load, func: Func) -> MapSources | None:
 
 
 def _can_pad(make: MakeTensorDescriptor) -> bool:
-    """Whether the copy engine can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it,
-    and f32 may go by as tf32."""
+    """Whether TMA can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it, and f32 may be
+    copied as tf32."""
     return make.padding == "zero" or pointee_of(make.base.type) in (F16, BF16)
 
 
@@ -185,9 +184,9 @@ def note_maps(
     obstacles: Mapping[Load, str],
     together: Sequence[Load] = (),
 ) -> None:
-    """Keep in the function's attribute `tma` which loads go by what map, and why blocks of tensors go by
-    none: the copy engine brings all loads of a loop, or none; `obstacles` are those of loads that it cannot
-    bring, `together` are the loads that a cluster's programs do together."""
+    """Record in the function's attribute `tma` which loads use which map, and why blocks of tensors use none:
+    TMA brings all loads of a loop, or none; `obstacles` are those of loads that it cannot bring, `together`
+    are the loads that a cluster's programs do together."""
     notes = []
     for load in loads:
         name = load.result.name or "a load"
@@ -200,6 +199,6 @@ def note_maps(
             notes.append(f"{name}: {obstacles[load]}")
         elif load.desc is not None:
             other = next(iter(obstacles)).result.name or "another load"
-            notes.append(f"{name}: {other} of the same loop is not by the copy engine")
+            notes.append(f"{name}: {other} of the same loop is not by TMA")
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)

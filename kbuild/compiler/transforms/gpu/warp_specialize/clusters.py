@@ -5,14 +5,15 @@
     wait until my warps have read      wait until the warps of both have read
     copy B's tile to me                copy one half of B's tile to both of us
 
-The programs of a cluster are neighbours along the grid's first axis.  A tile is the same for them if nothing
-that its indices are computed from differs: no program's number along that axis but divided by a multiple of
-the cluster's size.  Loops have to run as often in all of them, for they go around their rings together.
+The programs of a cluster are neighbours along the grid's first axis.  A tile is the same for them if its
+indices are computed from nothing that differs: they use a program's number along that axis only divided by a
+multiple of the cluster's size.  Loops have to run equally often in all of them, for they go around their rings
+together.
 
-A barrier `empty` then waits for the warps of all programs.  What they hand over is that their products have
-ended: no write of theirs is read by others, so an arrival releases nothing to the cluster, which would take
-as long as all stores under way.  Before a program ends, its producer waits at each `empty` once more, for
-nobody may arrive in the memory of a program that is no more.
+A barrier `empty` then waits for the warps of all programs.  An arrival only says that their dots have ended:
+no write of theirs is read by others, so it releases nothing to the cluster, which would take as long as all
+stores under way.  Before a program ends, its producer waits at each `empty` once more, because no warp may
+arrive in the memory of a program that has ended.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ def shared_loads(func: Func, loop: For, loads: Sequence[Load]) -> list[Load]:
     found = [load for load in found if _feeds_products_alone(load) and _can_be_parted(load, programs)]
     if not found:
         raise unused(
-            func, "the tiles in common have too few rows, or are read by other operations than products", loop
+            func, "the tiles in common have too few rows, or are read by other operations than dots", loop
         )
     return found
 
 
 def unused(func: Func, reason: str, loop: For | None = None) -> CompileError:
-    """The mistake of a cluster without a tile in common."""
+    """The error for a cluster without a tile in common."""
     help = f"leave cluster_size out, or have the programs next to each other along axis {AXIS} of the grid read the same tile"
     size = func.attrs["cluster_size"]
     return CompileError(
@@ -108,7 +109,7 @@ def row_parts(load: Load, programs: int) -> int:
     """In how many parts so many programs copy a tile's rows: one where each copies some of the boxes side by
     side."""
     mode, bits = wgmma_mode(tile_of(load).layout, bit_width(load.result.type)), bit_width(load.result.type)
-    assert mode is not None, "the copy engine can do the load"
+    assert mode is not None, "TMA can do the load"
     boxes = block_shape(load)[-1] * bits // (8 * mode[0])
     return 1 if boxes % programs == 0 else programs
 
@@ -118,8 +119,7 @@ def _can_be_parted(load: Load, programs: int) -> bool:
 
 
 def _feeds_products_alone(load: Load) -> bool:
-    """Whether nothing but products reads a tile, for which threads wait: they have ended when a program says
-    so."""
+    """Whether only dots read a tile, for which threads wait: they have ended when a program says so."""
     views = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     is_alone = len(views) == len(list(load.result.users))
     for view in views:

@@ -31,7 +31,7 @@ from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_
 
 
 def kept_loads(func: Func, loop: For, info: AxisInfo) -> list[Load]:
-    """The loads right around a loop whose tiles only its products read, and that the copy engine can do."""
+    """The loads right around a loop whose tiles only its dots read, and that TMA can do."""
     outer = loop.parent_op
     if not isinstance(outer, For):
         return []
@@ -49,7 +49,7 @@ def _is_kept(load: Load, loop: For) -> bool:
 
 
 def consume_kept(ring: Ring, loop: For) -> None:
-    """Make the loop wait for the ring's tiles before it begins, read them where they are, and give them back
+    """Make the loop wait for the ring's tiles before it begins, read them where they are, and release them
     when it ends."""
     levels = enclosing_loops(loop)[:-1]
     zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result

@@ -49,7 +49,7 @@ class Ring:
     count: int
     """How many buffers."""
     is_late: bool
-    """Whether products read a buffer until the next iteration has begun."""
+    """Whether dots read a buffer until the next iteration has begun."""
     programs: int = 1
     """Programs of the cluster, where they copy the tiles of some of the loads together."""
     shared: tuple[Load, ...] = ()
@@ -58,8 +58,8 @@ class Ring:
     # The producer's side
 
     def issue(self, builder: Builder, mapping: dict[Value, Value], slot: Value, phase: Value) -> list[Value]:
-        """Wait for a free buffer and fill it; the next slot and phase.  `mapping` gives the producer's copies
-        of values."""
+        """Wait for a free buffer and fill it; return the next slot and phase.  `mapping` gives the producer's
+        copies of values."""
         true = builder.add(Constant.of(1, I1)).result
         builder.add(WaitBarrier(_element(builder, self.empty, slot), phase))
         barrier = _element(builder, self.full, slot)
@@ -77,9 +77,9 @@ class Ring:
         return self.following(builder, slot, phase)
 
     def drain(self, builder: Builder, slot: Value, phase: Value, is_nested: bool) -> None:
-        """Wait until all warps of the cluster have given back what they will: none arrives in memory of a
-        program that has ended. Of the last run of a loop that is not in another the last buffer is not given
-        back."""
+        """Wait until all warps of the cluster have released what they will: none arrives in memory of a
+        program that has ended. In the last run of a loop that is not in another, the last buffer is not
+        released."""
         for _ in range(self.count - (self.is_late and not is_nested)):
             builder.add(WaitBarrier(_element(builder, self.empty, slot), phase))
             slot, phase = self.following(builder, slot, phase)
@@ -87,7 +87,7 @@ class Ring:
     # The side of the program's warps
 
     def consume(self, loop: For) -> None:
-        """Make the loop wait for its tiles, read them where they are, and give them back."""
+        """Make the loop wait for its tiles, read them where they are, and release them."""
         levels = enclosing_loops(loop)
         zero = Builder.before(levels[0]).add(Constant.of(0, I32)).result
         inside = [zero, zero]
@@ -102,15 +102,15 @@ class Ring:
             builder = Builder.before(_retiring(loop))
             started = builder.add(CmpI(loop.induction, loop.lower, "sgt")).result
             self.release(builder, self._previous(builder, slot), started, fenced)
-        # Nobody fills the buffer that is left after the last run of the loop.
+        # The buffer that is left after the last run of the loop is not filled again.
         if self.is_late and len(levels) > 1:
             after = Builder.after(loop)
             ran = after.add(CmpI(loop.lower, loop.upper, "slt")).result
             self.release(after, self._previous(after, loop.results[-2]), ran, fenced)
 
     def _receive(self, loop: For, slot: Value, phase: Value) -> bool:
-        """Make the loop wait for its tiles; whether threads read them, so that a fence must come before they
-        are given back."""
+        """Make the loop wait for its tiles; return whether threads read them, so that a fence must come before
+        they are released."""
         builder = Builder(loop.body, loop.body.first, loop.loc)
         tiles = [_element(builder, buffer, slot) for buffer in self.buffers]
         for load, tile in zip(self.loads, tiles):
@@ -182,11 +182,11 @@ def enclosing_loops(loop: For) -> list[For]:
 
 
 def _retiring(loop: For) -> Op:
-    """The operation of the loop before which the products of the iteration before have surely ended: products
-    end in order, so it is the first that needs the result of any; or else the loop's end, where one more is
-    in flight."""
-    products = [op for op in loop.body if isinstance(op, WarpGroupDot)]
-    values = [*loop.carried, *(product.result for product in products)]
+    """The operation of the loop before which the dots of the previous iteration have surely ended: dots end
+    in order, so it is the first that needs the result of any; or else the loop's end, where one more is in
+    flight."""
+    dots = [op for op in loop.body if isinstance(op, WarpGroupDot)]
+    values = [*loop.carried, *(dot.result for dot in dots)]
     users = (
         ancestor_in(loop.body, user) for value in values if _is_product(value, loop) for user in value.users
     )
@@ -195,7 +195,7 @@ def _retiring(loop: For) -> Op:
 
 
 def _is_product(value: Value, loop: For) -> bool:
-    """Whether a value of the loop's body is the result of a product, of this iteration or the one before."""
+    """Whether a value of the loop's body is the result of a dot, of this iteration or the previous one."""
     made = loop.yielded[value.index - 1] if value.op is None else value
     return isinstance(made.op, WarpGroupDot)
 
@@ -214,8 +214,8 @@ def _readers(tiles: Sequence[Value]) -> list[Op]:
 
 
 def _after_reads(loop: For, readers: Sequence[Op]) -> Op:
-    """The operation of the loop before which tiles can be given back: where the threads have what they read
-    of them, or need what a product made of them, for which they have to wait anyway."""
+    """The operation of the loop before which tiles can be released: where the threads have what they read of
+    them, or need the result of a dot of them, for which they have to wait anyway."""
     last = max((ancestor_in(loop.body, reader) for reader in readers), key=_order(loop))
     if isinstance(last, WarpGroupDot):
         return min((ancestor_in(loop.body, user) for user in last.result.users), key=_order(loop))

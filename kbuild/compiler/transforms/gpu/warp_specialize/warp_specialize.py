@@ -53,15 +53,15 @@ from kbuild.targets.wgmma import GROUP_WARPS
 PRODUCER_WARPS = GROUP_WARPS
 """Registers are given and taken by whole warpgroups."""
 MAX_WARPS = 8
-"""With more, a thread has too few registers at the start for the largest products."""
+"""With more, a thread has too few registers at the start for the largest dots."""
 _BARRIER_ARRAYS = 6
-"""The most that there can be: full and empty, of tiles given back early, late, and when the loop has ended."""
+"""The most that there can be: full and empty, of tiles released early, late, and when the loop has ended."""
 
 
 @gpu_pass
 def warp_specialize(module: Module, target: Target) -> None:
-    """Specialise the warps of kernels with a loop that asks for it, or is better off, where the copy engine
-    can do its loads."""
+    """Specialise the warps of kernels with a loop that requests it, or is faster so, where TMA can do its
+    loads."""
     for func in module.functions.values():
         num_warps = func.attrs["num_warps"]
         loops = [op for op in func.body.walk() if isinstance(op, For) and _has_products(op)]
@@ -69,9 +69,7 @@ def warp_specialize(module: Module, target: Target) -> None:
         if target.has("tma") and not num_warps % GROUP_WARPS and num_warps <= MAX_WARPS and len(loops) == 1:
             _specialize(func, loops[0], target)
         if "cluster_size" in func.attrs and "extra_warps" not in func.attrs:
-            raise unused(
-                func, "it has no loop whose products read nothing but what a warp of its own can copy"
-            )
+            raise unused(func, "it has no loop whose dots read only what a warp of its own can copy")
 
 
 def _has_products(loop: For) -> bool:
@@ -110,7 +108,7 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     # Each thread waits for itself, and the producer has to before its first copy.
     if waits and producer.first is not None:
         Builder.before(producer.first).add(GridDependencyWait())
-    # ptxas wants one wait for both products: what ended first is given back after what ended last.
+    # ptxas requires one wait for both dots: the tile of the first is released after the last has ended.
     for ring in rings:
         ring.consume(loop)
     for ring in around:
@@ -129,10 +127,9 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
 
 
 def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Target) -> bool:
-    """Whether a loop that does not ask is better off: its iterations are so short that a barrier in each
-    costs something, its products sum up in place, so that nothing but the copies keeps their warps from
-    issuing them, and its buffers leave room for one program in a multiprocessor, so that no other fills the
-    gaps."""
+    """Whether a loop that does not request it is faster so: its iterations are so short that a barrier in each
+    costs something, its dots sum up in place, so that only the copies keep their warps from issuing them, and
+    its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
     alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.limits.shared_bytes
     cycles = sum(_cycles(op, target) for op in loop.body if isinstance(op, WarpGroupDot))
@@ -140,7 +137,7 @@ def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Targ
 
 
 def _cycles(dot: WarpGroupDot, target: Target) -> float:
-    """Cycles that the tensor cores of a multiprocessor take for a product."""
+    """Cycles that the tensor cores of a multiprocessor take for a dot."""
     a, c = dot.a.type, dot.c.type
     assert isinstance(a, MemDescType | TensorType) and isinstance(c, TensorType)
     depth = a.tile_shape[1] if isinstance(a, MemDescType) else a.shape[1]
@@ -150,10 +147,10 @@ def _cycles(dot: WarpGroupDot, target: Target) -> float:
 def _buffers(
     func: Func, loop: For, tiles: Mapping[Load, MemDescType], kept: Sequence[Load], target: Target
 ) -> tuple[int, int, int]:
-    """How many buffers the rings have, that of tiles which are given back at once and that of those which
-    products read on: as many as the loop has stages, or as fit, and one more in the second if there is room;
-    and that of tiles which the whole loop reads, two if there is still room.  What follows the loop has
-    memory of its own only if the loop may start anew under it."""
+    """How many buffers the rings have, that of tiles which are released at once and that of those which dots
+    go on reading: as many as the loop has stages, or as fit, and one more in the second if there is room; and
+    that of tiles which the whole loop reads, two if there is still room.  What follows the loop has memory of
+    its own only if the next run of the loop may start under it."""
     wanted = loop.num_stages if loop.num_stages is not None else func.attrs.get("num_stages", 1)
     kept_bytes = sum(tile_of(load).tile_bytes for load in kept)
     other = (
@@ -177,8 +174,8 @@ def _rings(
     shared: Sequence[Load],
     builder: Builder,
 ) -> list[Ring]:
-    """The rings of a loop: one for the tiles that are given back at once, one for those that products read
-    on."""
+    """The rings of a loop: one for the tiles that are released at once, one for those that dots go on
+    reading."""
     rings = []
     for late, count in zip((False, True), counts):
         loads = [load for load in tiles if feeds_sum_in_place(load, loop) == late]
@@ -231,7 +228,7 @@ def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring], around: Seq
 def _issue(
     rings: Sequence[Ring], builder: Builder, mapping: dict[Value, Value], state: Sequence[Value]
 ) -> list[Value]:
-    """Fill a buffer of each ring; where in the rings they are then."""
+    """Fill a buffer of each ring; return the positions in the rings after that."""
     following: list[Value] = []
     for ring, slot, phase in zip(rings, state[::2], state[1::2]):
         following += ring.issue(builder, mapping, slot, phase)

@@ -1,5 +1,5 @@
-"""Finds the loads of loops that read a block of a tensor by plain arithmetic on pointers, and says so, for
-the copy engine (TMA).
+"""Finds the loads of loops that read a block of a tensor by plain arithmetic on pointers, and marks them for
+TMA.
 
     Before:  %rows = splat(%tile * 128) + make_range 0 … 128;  %depth = make_range 0 … 64
              %p0 = splat(%a) + expand_dims(%rows % splat(%M)) * splat(%stride) + expand_dims(%depth)
@@ -12,8 +12,8 @@ the copy engine (TMA).
              …
                %x: tensor<128x64xf16> = tt.load %p, mask=…, other=0, desc=%d, indices=[%tile * 128, %k]
 
-The pointers and the mask stay: whoever has no copy engine, or no place in shared memory for its blocks, loads
-by them.  A block may be of a tensor with more axes than it has itself, such as those of batch and head, and
+The pointers and the mask stay: they are used where there is no TMA, or no room in shared memory for its
+blocks.  A block may be of a tensor with more axes than it has itself, such as those of batch and head, and
 is one thick there; axes that no mask bounds have the largest size there is.  `tiles` says what is recognised,
 and gives the reason where it is not; the function's attribute `tma` keeps these reasons for `pipeline`.
 """
@@ -76,7 +76,7 @@ def _is_candidate(load: Load) -> bool:
 def _recognise(
     load: Load, func: Func, forms: Polynomials, numbering: Numbering, written: set[Value] | None
 ) -> None:
-    """Say which block a load reads, if it does."""
+    """Mark a load with the block that it reads, if it does."""
     try:
         tile = find_tile(load, func, forms, numbering)
         _check_hardware(tile, load, func)
@@ -104,7 +104,7 @@ def _recognise(
 
 
 def _check_hardware(tile: Tile, load: Load, func: Func) -> None:
-    """What a tensor map asks for besides."""
+    """Check what a tensor map requires besides."""
     size = bit_width(load.result.type) // 8
     type_, last = load.result.type, tile.axes[-1].along
     assert isinstance(type_, TensorType) and last is not None

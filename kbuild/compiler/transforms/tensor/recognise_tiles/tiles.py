@@ -36,7 +36,7 @@ Number = Value | int
 
 
 class MatchFailure(Exception):
-    """Why a load is no block of a tensor."""
+    """Why a load is not a block of a tensor."""
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Tile:
 
 
 class Numbering:
-    """The order in which a function defines its values: what makes sums and products of them come out the
-    same each time."""
+    """The order in which a function defines its values, by which sums and products of them come out the same
+    each time."""
 
     def __init__(self, func: Func) -> None:
         self.numbers = {argument: number for number, argument in enumerate(func.arguments)}
@@ -87,7 +87,7 @@ def find_tile(load: Load, func: Func, forms: Polynomials, numbering: Numbering) 
     assert isinstance(type_, TensorType)
     address = forms.of(load.ptr)
     if address is None:
-        raise MatchFailure("its addresses are no sum of indices times strides")
+        raise MatchFailure("its addresses are not a sum of indices times strides")
     base, offset = _base(address, func)
     finder = _Finder(load, type_, func, forms)
     finder.place(offset, numbering)
@@ -150,17 +150,17 @@ class _Finder:
             if any(isinstance(s, Along | Wrapped) and _varies(s, axis) for s, _ in m)
         ]
         if len(found) != 1:
-            raise MatchFailure(f"its addresses along axis {axis} are no index times a stride")
+            raise MatchFailure(f"its addresses along axis {axis} are not an index times a stride")
         monomial, factor = found[0]
         symbol = next(s for s, _ in monomial if isinstance(s, Along | Wrapped) and _varies(s, axis))
         rest = divided(monomial, frozenset({(symbol, 1)}))
         stride = self._stride(rest, factor) if rest is not None else None
         if stride is None:
-            raise MatchFailure(f"the stride along axis {axis} is no argument, nor a constant")
+            raise MatchFailure(f"the stride along axis {axis} is neither an argument nor a constant")
         start = Polynomial.constant(0)
         if isinstance(symbol, Wrapped):
             if symbol.inner.axes != {axis} or (Polynomial.symbol(Along(axis)) - symbol.inner).axes:
-                raise MatchFailure(f"its indices along axis {axis} are no consecutive numbers")
+                raise MatchFailure(f"its indices along axis {axis} are not consecutive numbers")
             self.wrapped[axis] = symbol
             start = symbol.inner - Polynomial.symbol(Along(axis))
         return TileAxis(stride, UNBOUNDED, start, axis)
@@ -200,7 +200,7 @@ class _Finder:
         self.thin.append(TileAxis(strides[0], UNBOUNDED, Polynomial.of([(rest, factor)]), None))
 
     def _place_constant(self, monomial: Monomial, factor: int) -> None:
-        """The same where strides are constants: the largest that divides."""
+        """The same where strides are constants: uses the largest that divides."""
         constants = [axis for axis in self.own if isinstance(axis.stride, int)]
         for axis in sorted(constants, key=lambda axis: -axis.stride if isinstance(axis.stride, int) else 0):
             if isinstance(axis.stride, int) and factor % axis.stride == 0:
@@ -211,16 +211,16 @@ class _Finder:
     # Sizes: what the mask allows, or the modulus of indices that wrap around
 
     def bound(self) -> None:
-        """Set the sizes, and check that the zeros beyond them are what the load gives, or are not looked at."""
+        """Set the sizes, and check that the zeros beyond them are what the load gives, or are not used."""
         bounds = bounds_of(self.load.mask, self.forms)
         if not bounds.complete:
-            raise MatchFailure("its mask is no comparison of indices with sizes")
+            raise MatchFailure("its mask is not a comparison of indices with sizes")
         if self.load.mask is not None and not _is_zero(self.load.other):
             raise MatchFailure("where the mask is false it gives something else than zero")
         for form in sorted(bounds.negative, key=lambda form: (sorted(form.axes), _falls(form))):
             axis = next((axis for axis in self.own if {axis.along} == form.axes), None)
             if axis is None or axis.along is None or axis.along in self.wrapped:
-                raise MatchFailure("its mask is no comparison of indices with sizes")
+                raise MatchFailure("its mask is not a comparison of indices with sizes")
             if _falls(form) and form == -self._index(axis) - Polynomial.constant(1):
                 self.checked.add(axis.along)
                 continue
@@ -250,7 +250,7 @@ class _Finder:
                 stride = axis.stride * step if isinstance(axis.stride, int) else axis.stride
                 self.thin.append(TileAxis(stride, UNBOUNDED, start, None))
                 return self._number(sizes[0])
-        raise MatchFailure("a size is no argument, nor a constant")
+        raise MatchFailure("a size is neither an argument nor a constant")
 
     def _bound_unmasked(self, axis: TileAxis) -> None:
         assert axis.along is not None
@@ -261,8 +261,8 @@ class _Finder:
             axis.size = number + self.type.shape[axis.along]
 
     def _check_empty(self, axis: TileAxis) -> None:
-        """Indices that wrap around give zeros instead: nobody may look.  Somebody may look where a size is
-        zero, for which a map has one."""
+        """Check that indices that wrap around, which give zeros instead, are not used.  They may be where a
+        size is zero, for which a map has one."""
         assert axis.along is not None
         size = axis.size
         if axis.along not in self.wrapped and (isinstance(size, int) or self._is_limit_of_loop(size)):
@@ -325,7 +325,7 @@ class _Finder:
         """A size that is an argument or a constant."""
         number = self._as_number(form)
         if number is None:
-            raise MatchFailure("a size is no argument, nor a constant")
+            raise MatchFailure("a size is neither an argument nor a constant")
         return number
 
     def _as_number(self, form: Polynomial) -> Number | None:
@@ -341,7 +341,7 @@ class _Finder:
     # Starts
 
     def check_starts(self, axes: Sequence[TileAxis]) -> None:
-        """No index may be negative: the copy engine gives zeros there, the load what is in memory."""
+        """No index may be negative: TMA gives zeros there, the load what is in memory."""
         signs = Signs(self.forms, {axis.size for axis in axes if isinstance(axis.size, Value)})
         for axis in axes:
             if axis.along not in self.checked and not signs.is_non_negative(axis.start):

@@ -3,8 +3,7 @@
 Operations that reach memory or tensor cores have layouts of their own: they are the anchors.  All conversions
 are taken out; then layouts flow from the anchors forward through what is computed from them, around loops,
 and backward through what they need (addresses, masks).  Where the layouts of two anchors meet, a conversion
-goes back in at the cheaper side, or the cheap operations before it are made a second time in the other
-layout.
+goes back in at the cheaper side, or the cheap operations before it are repeated in the other layout.
 
 Before:
     %1: tensor<128xi32, #blocked> = tt.make_range {start = 0, end = 128}

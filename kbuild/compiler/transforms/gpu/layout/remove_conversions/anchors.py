@@ -54,7 +54,7 @@ class Anchors:
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
         self.vectors: dict[Op, int] = {}
-        """Stores that each warp had better make of what it has, and the neighbours that a thread stores at a
+        """Stores that each warp should make of what it has, and the neighbours that a thread stores at a
         time."""
         self.by_shuffles = False
         """Whether they have no memory to bring that into order."""
@@ -119,7 +119,7 @@ def _is_fixed(op: Op, threads: int) -> bool:
 
 
 def has_no_memory(func: Func) -> bool:
-    """Whether tiles in flight had better have all shared memory: where one loop has several products, and
-    other warps copy for it."""
+    """Whether tiles in flight should have all shared memory: where one loop has several dots, and other warps
+    copy for it."""
     loops = [op for op in func.body.walk() if isinstance(op, For) and op.warp_specialize]
     return any(sum(isinstance(op, WarpGroupDot) for op in loop.body) > 1 for loop in loops)

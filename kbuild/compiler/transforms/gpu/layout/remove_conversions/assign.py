@@ -2,10 +2,10 @@
 
 1. Candidates flow forward from the anchors, around loops too; a loop's carried value takes the strongest of
    them.
-2. Casts and the like that only feed a product take the product's operand layout, if less is moved that way.
+2. Casts and the like that only feed a dot take the dot's operand layout, if less is moved that way.
 3. In program order, each operation takes one of its operands' layouts: the one that costs least to convert.
-4. What is left (addresses, masks, constants) takes the layout that is asked of it, backward from the uses.
-5. What nobody asks for keeps its own.
+4. What is left (addresses, masks, constants) takes the layout that its users require, backward from the uses.
+5. Values for which no user requires a layout keep their own.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class _Chooser:
                 )
         return reached
 
-    # 2. Operands of products
+    # 2. Operands of dots
 
     def pull_products(self, func: Func) -> None:
-        """Find the elementwise operations whose results only products use, through others of the kind."""
+        """Find the elementwise operations whose results only dots use, through others of the kind."""
         for op in list(func.body.walk()):
             if isinstance(op, Dot | WarpGroupDot):
                 for index in (0, 1):
@@ -206,8 +206,8 @@ class _Chooser:
             self.settle_results(op, [reduced] if reduced is not None else [])
 
     def settle_store(self, op: Store) -> None:
-        """A store that is no anchor takes its value as it comes, if that has no more registers than it is
-        worth; one of what products of warpgroups leave takes what each warp has, in vectors, so that no
+        """A store that is not an anchor takes its value as it comes, if that has no more registers than it is
+        worth; a store of the results of warpgroups' dots takes what each warp has, in vectors, so that no
         warpgroup waits for another."""
         if op in self.anchors.operands:
             return
@@ -306,7 +306,7 @@ class _Chooser:
     # 5. The rest
 
     def keep_rest(self, block: Block) -> None:
-        """Let values that nobody asked for keep their layouts, as far as their operands permit."""
+        """Let values for which no user requires a layout keep theirs, as far as their operands permit."""
         for argument in block.arguments:
             if _has_layout(argument):
                 self.layouts.setdefault(argument, held_layout(argument))

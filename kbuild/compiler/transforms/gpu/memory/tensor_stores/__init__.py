@@ -1,4 +1,4 @@
-"""Has the copy engine (TMA) do stores and atomics through tensor descriptors.
+"""Has TMA do stores and atomics through tensor descriptors.
 
     Before:  scf.for %tile … {                     After:  %buffer = ttg.local_alloc : memdesc<128x64xf16>
                …                                           scf.for %tile … {
@@ -45,15 +45,14 @@ from kbuild.targets.target import Target
 
 @gpu_pass
 def tensor_stores(module: Module, target: Target) -> None:
-    """Replace the stores and atomics of a kernel that the copy engine can do; forget the descriptors of the
-    others."""
+    """Replace the stores and atomics of a kernel that TMA can do; drop the descriptors of the others."""
     func = module.kernel
     accesses = possible(func) if target.has("tma") else []
     chosen: set[Placed] = set()
     notes = []
     everything = [Placed(func, access) for access in accesses]
-    # An array is written by the copy engine alone, or by the threads alone: nothing orders the ones with the
-    # others.
+    # An array is written either only by TMA or only by the threads: nothing orders their writes among each
+    # other.
     for base in dict.fromkeys(access.base for access in accesses):
         placed = [placed for placed in everything if placed.access.base == base]
         for one in placed:
@@ -78,7 +77,7 @@ def tensor_stores(module: Module, target: Target) -> None:
 
 
 class Placed:
-    """An access that is to be a copy from shared memory: what stands for it, and where its tile is."""
+    """An access that is to be a copy from shared memory: what replaces it, and where its tile is."""
 
     def __init__(self, func: Func, access: CopyableStore) -> None:
         self.func = func
@@ -101,7 +100,7 @@ class Placed:
         return self.outermost is not self.access.op
 
     def take_value(self) -> None:
-        """Use the value in the layout in which it was computed: then no memory is wanted for another one."""
+        """Use the value in the layout in which it was computed: then no memory is needed for another one."""
         op = self.access.op
         while isinstance(conversion := op.value.op, ConvertLayout):
             op.value = conversion.src
@@ -109,7 +108,7 @@ class Placed:
                 conversion.erase()
 
     def give_back_value(self) -> None:
-        """The threads write it after all."""
+        """Let the threads write it after all."""
         op = self.access.op
         if op.value.type != self.type:
             op.value = Builder.before(op).add(ConvertLayout(op.value, self.type)).result
@@ -164,8 +163,8 @@ class Placed:
         return found
 
     def finish(self, waits: Sequence[TmaStoreWait]) -> Value:
-        """After waits, write the tile and start the copy, in place of the access itself; the map by which it
-        goes."""
+        """After waits, write the tile and start the copy, in place of the access itself; return the map that
+        it uses."""
         access, op = self.access, self.access.op
         assert self.tile is not None, "it has been placed"
         build = Builder.before(op)
@@ -238,7 +237,7 @@ def _warps_run_free(home: Block) -> bool:
 
 
 def _is_there(build: Builder, access: CopyableStore) -> Value:
-    """Whether the tensor has elements at all: no map says so, for the driver wants none without."""
+    """Whether the tensor has elements at all: no map says so, for the driver requires some."""
     condition: Value | None = None
     zero = build.add(Constant.of(0, I32)).result
     for size in dict.fromkeys(access.make.shape):
@@ -250,7 +249,7 @@ def _is_there(build: Builder, access: CopyableStore) -> Value:
 
 
 def _merge(wait: TmaStoreWait) -> None:
-    """One wait for what several in a row are for."""
+    """Merge waits that directly follow each other."""
     before = wait.prev
     if isinstance(before, TmaStoreWait) and before.only_reads and not before.pendings:
         before.tiles = (*before.tiles, *wait.tiles)

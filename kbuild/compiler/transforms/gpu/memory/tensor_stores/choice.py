@@ -1,8 +1,8 @@
-"""Which stores and atomics through descriptors the copy engine can do, and by what map, from what tile.
+"""Which stores and atomics through descriptors TMA can do, and by what map, from what tile.
 
-Its writes are ordered with nothing that the threads do to the same array, nor with what they tell other
-programs.  So it does those of arrays that the kernel touches in no other way, in kernels that release nothing
-to others.  And it writes whole units of 16 bytes, also those that begin in the tensor and end beyond: so rows
+Its writes are not ordered with what the threads do to the same array, nor with what they release to other
+programs.  So it does those of arrays that the kernel does not access in any other way, in kernels that release
+nothing to others.  And it writes whole units of 16 bytes, also those that begin in the tensor and end beyond: so rows
 of the tensor and of blocks have to begin and end with one. Blocks that begin at another byte stop the kernel,
 and by CUDA's guide those with negative offsets are not possible either.
 """
@@ -82,13 +82,13 @@ def described(op: Op) -> bool:
 
 
 def clear(op: Op) -> None:
-    """Forget the descriptor."""
+    """Drop the descriptor."""
     assert isinstance(op, Store | AtomicRMW)
     op.desc, op.indices = None, ()
 
 
 def possible(func: Func) -> list[CopyableStore]:
-    """The accesses that the copy engine can do, in the order of the text."""
+    """The accesses that TMA can do, in the order of the text."""
     if not any(described(op) for op in func.body.walk()):
         return []
     info, forms = AxisInfo(func), Polynomials()
@@ -115,7 +115,7 @@ def possible(func: Func) -> list[CopyableStore]:
 
 
 def _access(op: Op, func: Func) -> CopyableStore | None:
-    """How the copy engine does an access; None where it cannot."""
+    """How TMA does an access; None where it cannot."""
     if (
         not isinstance(op, Store | AtomicRMW)
         or op.desc is None

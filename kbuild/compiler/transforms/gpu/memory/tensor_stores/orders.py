@@ -1,9 +1,8 @@
-"""For which copies from shared memory a further one must wait, so that memory ends up as the program's order
-says.
+"""Which earlier copies from shared memory a copy must wait for, so that memory ends up as in the program's
+order.
 
-The copy engine may finish copies in any order.  Those to different arrays don't matter to each other, nor do
-atomics of one kind, nor blocks of one descriptor that lie apart by constants; of all others, nobody knows
-that they lie apart.
+TMA may finish copies in any order.  The order does not matter between different arrays, between atomics of one
+kind, nor between blocks of one descriptor that lie apart by constants; all others may overlap.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _reduced(op: Reduce) -> bool:
 
 
 def _operands_near(op: Dot) -> bool:
-    """Whether each thread (of a scalar product) or warp (of a tensor core's) holds what it multiplies, and C
+    """Whether each thread (of a scalar dot) or warp (of a tensor core's) holds what it multiplies, and C
     lies as D."""
     if _layout(op.c) != _layout(op.result):
         return False

@@ -132,7 +132,7 @@ def test_products_convert_their_result_alone(name: str):
 
 
 def test_operands_go_through_shared_memory_as_narrow_as_they_were_loaded(tmp_path: Path):
-    """What is computed of them is computed in the layout of the product."""
+    """What is computed of them is computed in the layout of the dot."""
     (tmp_path / "kernel.py").write_text("""
 import triton
 import triton.language as tl

@@ -14,7 +14,7 @@ MAPS = {"a_map": "tensormap f16 64x32 64 a M,K lda", "b_map": "tensormap f16 32x
 REFUSED = {
     "column_sums": "indices that wrap around may reach what is stored",
     "ones": "where the mask is false it gives something else than zero",
-    "diagonal": "its mask is no comparison of indices with sizes",
+    "diagonal": "its mask is not a comparison of indices with sizes",
     "table": "an index may be negative",
     "in_place": "the kernel may write to where it reads",
 }
@@ -61,7 +61,7 @@ def test_forms_that_it_cannot(form: str) -> None:
         ({"K": "i64"}, "left: an index has 64 bits"),
     ],
 )
-def test_promises_that_are_missing(changed: dict[str, str], reason: str) -> None:
+def test_missing_divisibility(changed: dict[str, str], reason: str) -> None:
     assert reason in compiled("masked", **changed).tma
 
 

@@ -1,4 +1,4 @@
-"""Products of warpgroups in loops: they mean what they did, race with nothing, and are in flight as long as
+"""Dots of warpgroups in loops: they mean what they did, race with nothing, and are in flight as long as
 they may be."""
 
 from __future__ import annotations

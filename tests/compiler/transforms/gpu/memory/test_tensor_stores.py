@@ -1,5 +1,5 @@
-"""Stores and atomics through descriptors: which go by the copy engine, in what order, and what is without
-them."""
+"""Stores and atomics through descriptors: which TMA does, in what order, and kernels
+without them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def waits(artifact: kbuild.Artifact) -> list[tuple[int, bool, int]]:
 
 REFUSED = {
     "the same array is read": ["target.store([0, 0], target.load([0, TILE]) + tile)"],
-    "others are told": ["target.store([0, 0], tile)", "tl.atomic_add(x + rows * pitch, 1.0)"],
+    "others are notified": ["target.store([0, 0], tile)", "tl.atomic_add(x + rows * pitch, 1.0)"],
     "the threads write there too": ["target.store([0, 0], tile)", "tl.store(out + rows * pitch, 1.0)"],
     "the stride is computed": [
         "odd = tl.make_tensor_descriptor(out, [rows, columns], [2 * pitch, 1], [TILE, TILE])",
@@ -83,7 +83,7 @@ def test_the_threads_write_where_nothing_would_order_copies(reason: str, tmp_pat
 
 
 def test_the_threads_write_where_units_of_16_bytes_may_end_beyond_the_tensor(tmp_path: Path) -> None:
-    """Which the copy engine of the H200 writes whole."""
+    """Which TMA of the H200 writes whole."""
     for offset, count in (
         ("8", 1),
         ("rows * 4", 1),
@@ -156,11 +156,11 @@ def test_accesses_share_a_tile_where_each_had_no_room_for_its_own(tmp_path: Path
 
 
 def test_accesses_share_a_tile_inside_a_loop_where_it_has_no_room_around(tmp_path: Path) -> None:
-    """Three operands of the loop's products take as much memory as three tiles; one lies where they were."""
-    product = "tl.dot(source.load([row, TILE]), tile, tl.dot(source.load([row, 0]), tile))"
+    """Three operands of the loop's dots take as much memory as three tiles; one lies where they were."""
+    value = "tl.dot(source.load([row, TILE]), tile, tl.dot(source.load([row, 0]), tile))"
     stores = (f"    target.store([row, {part} * TILE], value + {part})" for part in range(4))
     loop = "for row in tl.range(0, rows, TILE, num_stages=1):"
-    artifact = written(tmp_path, loop, f"    value = {product}", *stores, tile=128, num_warps=8)
+    artifact = written(tmp_path, loop, f"    value = {value}", *stores, tile=128, num_warps=8)
     assert artifact.metadata.shared == 3 * 128 * 128 * 4
     assert sum(tiles for _, _, tiles in waits(artifact)) == 4 and len(copies(artifact)) == 4
 
@@ -195,9 +195,9 @@ def test_what_is_missing_shows() -> None:
 
 def test_a_tile_shares_memory_where_more_programs_run_then(tmp_path: Path) -> None:
     """The tile of a loop lives around it, so that its copy runs on; not where it takes memory of the
-    product's operands."""
-    product = "tl.dot(source.load([row, 0]), tile).to(tl.float16)"
-    lines = ("for row in tl.range(0, rows, TILE, num_stages=1):", f"    target.store([row, 0], {product})")
+    dot's operands."""
+    value = "tl.dot(source.load([row, 0]), tile).to(tl.float16)"
+    lines = ("for row in tl.range(0, rows, TILE, num_stages=1):", f"    target.store([row, 0], {value})")
     around = written(tmp_path, *lines, element="fp16", tile=32)
     assert waits(around) == [(0, False, 1), (0, True, 1)]
     shared = written(tmp_path, *lines, element="fp16", tile=128, num_warps=8)

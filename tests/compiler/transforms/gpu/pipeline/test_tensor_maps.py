@@ -1,4 +1,4 @@
-"""Loads through descriptors in loops: the copy engine does them on Hopper, with the meaning that they had."""
+"""Loads through descriptors in loops: TMA does them on Hopper, with the meaning that they had."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def compiled(tile: tuple[int, int, int], stages: int, stop: str = "ttgir", **cha
     return kbuild.compile(SOURCE, signature=signature, constexprs=constexprs, num_stages=stages, stop=stop)
 
 
-def product(module: Module, tile: tuple[int, int, int], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel computes, and what is right; beyond the tensors there are numbers that must not be read."""
+def found_and_expected(module: Module, tile: tuple[int, int, int], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel computes, and the correct result; beyond the tensors there are numbers that must not be read."""
     generator = np.random.default_rng(k)
     a, b = (generator.integers(-2, 3, (size, LARGEST + 8)).astype(np.float16) for size in (ROWS, COLUMNS))
     out = np.full((ROWS, 96), np.nan, np.float16)
@@ -45,7 +45,7 @@ def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: i
     assert any(isinstance(op, AsyncTmaCopyGlobalToLocal) for op in module.kernel.body.walk())
     assert not any(isinstance(op, AsyncCopyGlobalToLocal) for op in module.kernel.body.walk())
     for k in (0, 8, 64, 72, 200, LARGEST):
-        np.testing.assert_array_equal(*product(module, tile, k), f"k = {k}")
+        np.testing.assert_array_equal(*found_and_expected(module, tile, k), f"k = {k}")
 
 
 def test_a_missing_wait_shows() -> None:
@@ -55,7 +55,7 @@ def test_a_missing_wait_shows() -> None:
         if isinstance(op, WaitBarrier):
             op.erase()
     with pytest.raises(InterpretError, match="a barrier"):
-        product(module, tile, LARGEST)
+        found_and_expected(module, tile, LARGEST)
 
 
 def test_one_barrier_an_iteration_and_no_fence() -> None:
@@ -63,7 +63,7 @@ def test_one_barrier_an_iteration_and_no_fence() -> None:
     (wait,) = (op for op in module.kernel.body.walk() if isinstance(op, WaitBarrier))
     body = list(wait.parent_block)
     assert sum(isinstance(op, Barrier) for op in body) == 1
-    assert not any(isinstance(op, FenceAsyncShared) for op in body), "no thread writes what the products read"
+    assert not any(isinstance(op, FenceAsyncShared) for op in body), "no thread writes what the dots read"
 
 
 def test_the_maps_are_parameters_that_tell_what_they_are_made_from() -> None:

@@ -31,7 +31,7 @@ TILE = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 0, "cluster_siz
 def compiled(
     stop: str = "ptx", size: int = 2, target: str = "sm_90", warps: int = 4, **changed: int
 ) -> kbuild.Artifact:
-    """Of the shipped product; what the kernel itself is told of the cluster is a constant of its own."""
+    """Of the shipped matmul; the kernel itself takes the cluster's size from a constant of its own."""
     return kbuild.compile(
         f"{SHIPPED / 'matmul.py'}:matmul_kernel",
         signature=SIGNATURE,
@@ -117,7 +117,7 @@ def test_no_race_whichever_program_is_slow(schedule: str, timing: str) -> None:
 @pytest.mark.parametrize("is_persistent", [False, True])
 def test_a_producer_waits_for_each_buffer_that_is_still_to_be_given_back(is_persistent: bool) -> None:
     """The loop's own waits are behind by the number of buffers.  Only a loop that runs once keeps its last
-    buffer: round an outer loop it is given back too, and were nobody to wait for that, it could be in a
+    buffer: round an outer loop it is released too, and if no wait followed, the release could reach a
     program that has ended."""
     artifact = compiled("ttgir", PERSISTENT=1, GROUP_M=2) if is_persistent else compiled("ttgir")
     kernel = parse_module(artifact.asm["ttgir"]).kernel
@@ -190,7 +190,7 @@ MISTAKES = {
     "tiles of few rows": ({"size": 8, "BLOCK_K": 32}, "the tiles in common have too few rows"),
     "no warp for copies": (
         {"warps": 16, "BLOCK_M": 256},
-        "it has no loop whose products read nothing but what a warp of its",
+        "it has no loop whose dots read only what a warp of its",
     ),
     "another size": ({"size": 3}, "cluster_size is 3"),
     "another architecture": ({"target": "sm_80"}, "sm_80 has no clusters"),

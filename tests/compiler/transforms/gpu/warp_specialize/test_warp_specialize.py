@@ -57,8 +57,8 @@ def right(given: dict[str, np.ndarray | int]) -> np.ndarray:
     return (a[:, :k].astype(np.float32) @ b[:k].astype(np.float32)).astype(np.float16)
 
 
-def product(module: Module, k: int, programs: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel computes, and what is right."""
+def found_and_expected(module: Module, k: int, programs: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel computes, and the correct result."""
     given = values(k)
     interp.run(module, list(given.values()), (programs,))
     return np.asarray(given["c"]), right(given)
@@ -70,7 +70,7 @@ def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: i
     module = parse_module(compiled(tile, stages).asm["ttgir"])
     assert ops(module, WarpSpecialize)
     for k, programs in ((0, 2), (8, 1), (64, 3), (136, 1), (LARGEST, 2)):
-        np.testing.assert_array_equal(*product(module, k, programs), f"k = {k}")
+        np.testing.assert_array_equal(*found_and_expected(module, k, programs), f"k = {k}")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_buffer_that_is_not_given_back_stops_the_producer() -> None:
     for op in ops(module, ArriveBarrier):
         op.erase()
     with pytest.raises(InterpretError, match="a wait that never ends"):
-        product(module, LARGEST, 1)
+        found_and_expected(module, LARGEST, 1)
 
 
 def test_a_buffer_given_back_too_early_shows() -> None:
@@ -108,7 +108,7 @@ def test_a_buffer_given_back_too_early_shows() -> None:
         assert isinstance(wait, WarpGroupDotWait)
         if not wait.values:
             wait.pendings = 2
-    found, expected = product(module, LARGEST, 1)
+    found, expected = found_and_expected(module, LARGEST, 1)
     assert not np.array_equal(found, expected)
 
 
@@ -120,7 +120,7 @@ def test_reading_before_the_copies_have_landed_shows() -> None:
         if isinstance(op, WaitBarrier):
             op.erase()
     with pytest.raises(InterpretError):
-        product(module, LARGEST, 1)
+        found_and_expected(module, LARGEST, 1)
 
 
 def test_two_products_in_flight_and_no_barrier_between_the_program_s_warps() -> None:
@@ -140,8 +140,8 @@ def test_two_products_in_flight_and_no_barrier_between_the_program_s_warps() -> 
 
 
 def test_nothing_orders_twice_what_is_ordered() -> None:
-    """One fence shows both arrays of barriers; a wait for products has brought the warp together, reads by
-    its lanes have not; and where no tile follows, the last buffer is given back to nobody."""
+    """One fence shows both arrays of barriers; a wait for dots has brought the warp together, reads by
+    its lanes have not; and where no tile follows, the last buffer is not released."""
     ptx = compiled((64, 64, 64), 3, "ptx").asm["ptx"]
     assert ptx.count("fence.proxy.async") == 1 and ptx.count("mbarrier.init") == 6
     assert ptx.count("mbarrier.arrive.shared") == 2, "the tiles of a program are a loop"
@@ -166,8 +166,8 @@ def test_one_side_for_all_where_no_launcher_could_make_the_maps() -> None:
 
 
 def test_products_of_attention_stay_asynchronous() -> None:
-    """V's buffer is given back where the scores are waited for: an earlier wait, for the product before
-    alone, would have ptxas serialise them all, which fails the compilation."""
+    """V's buffer is released where the scores are waited for: an earlier wait, for the previous dot alone,
+    would make ptxas serialise them all, which fails the compilation."""
     source = f"{KERNELS / 'dots.py'}:attention_specialized"
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"rows": "i32", "pitch": "i32:16"}
     artifact = kbuild.compile(
@@ -188,7 +188,7 @@ def test_products_of_attention_stay_asynchronous() -> None:
         if isinstance(op, WarpGroupDot) and op.result in order[-1].operands
     )
     assert max(map(order.index, releases)) < last, (
-        "both buffers are free before the second product of the iteration"
+        "both buffers are free before the second dot of the iteration"
     )
 
 
@@ -268,7 +268,7 @@ import triton.language as tl
 
 
 @triton.jit
-def product(a, b, c, M, N, K, TILE: tl.constexpr, INSIDE: tl.constexpr):
+def matmul(a, b, c, M, N, K, TILE: tl.constexpr, INSIDE: tl.constexpr):
     x = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE, TILE])
     y = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE, TILE])
     sums = tl.zeros((TILE, TILE), tl.float32)
@@ -287,10 +287,10 @@ def product(a, b, c, M, N, K, TILE: tl.constexpr, INSIDE: tl.constexpr):
 def test_no_copy_comes_before_the_wait_for_the_launches_before(tmp_path: Path, is_inside: bool) -> None:
     """The producer waits for itself; a loop that waits in each iteration has neither a producer nor copies
     ahead."""
-    (tmp_path / "product.py").write_text(WAITING)
+    (tmp_path / "matmul.py").write_text(WAITING)
     signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys("MNK", "i32:16")
     artifact = kbuild.compile(
-        f"{tmp_path / 'product.py'}:product",
+        f"{tmp_path / 'matmul.py'}:matmul",
         signature=signature,
         constexprs={"TILE": 64, "INSIDE": is_inside},
         stop="ptx",

@@ -234,11 +234,11 @@ def test_a_wrong_command_line(
     "words, message",
     [
         (["-s", "z=*fp16"], "kernel scale_kernel has no argument z"),
-        (["-s", "x=*fp61,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=false"], "argument x: '*fp61' is no type"),
+        (["-s", "x=*fp61,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=false"], "argument x: '*fp61' is not a type"),
         (["-s", "x=*fp16"], "kernel scale_kernel is missing arguments y, n, BLOCK, NEGATE"),
         (
             ["-s", "x=*fp16,y=*fp16,n=i32", "-c", "BLOCK=64,NEGATE=\udcff"],
-            "'\\udcff' is no text: it has half of a surrogate pair",
+            "'\\udcff' is not text: it has half of a surrogate pair",
         ),
     ],
 )

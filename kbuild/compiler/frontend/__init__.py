@@ -1,7 +1,7 @@
 """From Triton-language source to the tensor IR, without running the source.
 
-`digest.source_digest` is not among the names here: builds ask for it, and a compilation that does not is
-spared hashlib.
+`digest.source_digest` is not among the names here: only builds use it, and other compilations need not import
+hashlib.
 """
 
 from kbuild.compiler.frontend.module import build_module

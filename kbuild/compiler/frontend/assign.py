@@ -41,7 +41,7 @@ def bind(visitor: Visitor, target: ast.expr, value: Any) -> None:
 
 def _bind_items(visitor: Visitor, target: ast.Tuple | ast.List, value: Any) -> None:
     if not isinstance(value, tuple):
-        visitor.fail(target, f"{describe(value)} is no tuple of {len(target.elts)} values")
+        visitor.fail(target, f"{describe(value)} is not a tuple of {len(target.elts)} values")
     stars = [place for place, item in enumerate(target.elts) if isinstance(item, ast.Starred)]
     items = tuple(value)
     if len(stars) == 1 and len(items) >= len(target.elts) - 1:

@@ -108,7 +108,7 @@ def _continue(visitor: Visitor, side: _Side, rest: Sequence[Item]) -> None:
 
 
 def _guarded(visitor: Visitor, node: ast.AST, state: MaybeReturned, rest: Sequence[Item]) -> State:
-    """What follows something that may have returned: done where it has not."""
+    """Read what follows a statement that may have returned, under a branch where it has not."""
     if not rest and not visitor.tail:
         return state
     flag = Tensor(state.flag, INT1)
@@ -142,8 +142,8 @@ def _merge(visitor: Visitor, node: ast.AST, condition: Tensor, then: _Side, othe
 
 
 def _merge_names(visitor: Visitor, node: ast.AST, sides: tuple[_Side, _Side]) -> dict[str, Any]:
-    """Yield the names that the branches left different; the templates of those.  A branch that returned
-    yields something of the right type that nobody reads."""
+    """Yield the names that the branches left different; return the templates of those.  A branch that returned
+    yields unused values of the right types."""
     values = visitor.frame.values
     going = [side for side in sides if not isinstance(side.state, Returned)]
     if not going:
@@ -210,8 +210,8 @@ def _common(visitor: Visitor, node: ast.AST, name: str, found: list[Any]) -> Any
 def _merge_returns(
     visitor: Visitor, node: ast.AST, sides: tuple[_Side, _Side]
 ) -> tuple[Returned | None, bool]:
-    """Yield what the branches returned, after a flag where they may go on: the template, and whether there is
-    a flag."""
+    """Yield what the branches returned, after a flag where they may go on; return the template, and whether
+    there is a flag."""
     states = [side.state for side in sides if side.state is not None]
     if not states:
         return None, False
@@ -247,7 +247,7 @@ def _check_returns(visitor: Visitor, node: ast.AST, states: Sequence[Returned | 
 
 
 def _placeholders(visitor: Visitor, template: Any) -> list[Value]:
-    """Values of the types of a template, that nobody reads."""
+    """Unused values of the types of a template."""
     return [_placeholder(visitor, part.value.type) for part in flatten(template)]
 
 

@@ -43,10 +43,10 @@ class Evaluator:
         """`owner.name`; raises `Unresolved`."""
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression, module variables taken for what they are."""
+        """The value of an expression, with module variables replaced by their values."""
         handler = getattr(self, f"_{type(node).__name__.lower()}", None)
         if handler is None:
-            raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
+            raise Unresolved(f"`{ast.unparse(node)}` is not a constant expression")
         found = handler(node)
         return found.value if isinstance(found, Plain) else found
 
@@ -65,7 +65,7 @@ class Evaluator:
 
     def _constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, str) and not constexpr.is_text(node.value):
-            raise Unresolved(f"{node.value!r} is no text: it has half of a surrogate pair")
+            raise Unresolved(f"{node.value!r} is not text: it has half of a surrogate pair")
         return node.value
 
     def _name(self, node: ast.Name) -> Any:
@@ -82,7 +82,7 @@ class Evaluator:
         if isinstance(owner, SourceFunction | Builtin) or (
             node.attr.startswith("_") and node.attr != "__version__"
         ):
-            raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
+            raise Unresolved(f"`{ast.unparse(node)}` is not a constant expression")
         return self.member(owner, node.attr)
 
     def _tuple(self, node: ast.Tuple) -> Any:
@@ -133,7 +133,7 @@ class Evaluator:
         if isinstance(function, Builtin):
             function = _HOST.get(function.name)
         if not callable(function) or node.keywords or isinstance(function, SourceFunction):
-            raise Unresolved(f"`{ast.unparse(node)}` is no constant expression")
+            raise Unresolved(f"`{ast.unparse(node)}` is not a constant expression")
         return self._operate(lambda _, *values: function(*values), None, *args)
 
     def _operate(self, function: Callable[..., Any], *operands: Any) -> Any:

@@ -26,7 +26,7 @@ def read_constant(visitor: Visitor, node: ast.Constant) -> Any:
     if isinstance(node.value, complex | bytes):
         visitor.fail(node, f"{type(node.value).__name__} numbers are not possible in a kernel")
     if isinstance(node.value, str) and not constexpr.is_text(node.value):
-        visitor.fail(node, "a string with half of a surrogate pair is no text")
+        visitor.fail(node, "a string with half of a surrogate pair is not text")
     return node.value
 
 
@@ -97,7 +97,7 @@ def iterable(visitor: Visitor, node: ast.expr) -> tuple[Any, ...]:
     value = visitor.expression(node)
     items = static_items(value)
     if items is None:
-        visitor.fail(node, f"{describe(value)} is no sequence known while compiling")
+        visitor.fail(node, f"{describe(value)} is not a sequence known while compiling")
     return items
 
 

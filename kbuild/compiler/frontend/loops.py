@@ -296,7 +296,7 @@ def _type_hint(name: str, before: Any, after: Any) -> str:
 def _drop_unchanged(
     block: Block, parts: list[Tensor], carried: list[str], before: dict[str, Any], yields: list[Value]
 ) -> None:
-    """Values that the body hands on as they came are not carried; nor are names of which all parts are so."""
+    """Leave out values that the body passes on unchanged, and names all of whose parts are unchanged."""
     arguments = block.arguments[1:]
     position = 0
     for name in list(carried):

@@ -23,7 +23,7 @@ READERS = (attributes, branches, calls, loops, statements)
 
 
 def load_source(source: Any) -> SourceFunction:
-    """The function meant by "path.py:function", or by a live object."""
+    """The function named by "path.py:function", or of a live object."""
     if not isinstance(source, str | os.PathLike):
         return live_function(source)
     path, _, name = str(source).rpartition(":")
@@ -43,14 +43,14 @@ def build_module(
     `source` is "path.py:function" or a function object; `signature` gives the types of its arguments,
     `constexprs` the values of those known while compiling.  Options become attributes of the function;
     `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.  Raises `CompileError`, or
-    `ErrorGroup` with all mistakes found.
+    `ErrorGroup` with all errors found.
     """
     options = options or DEFAULTS
     function = source if isinstance(source, SourceFunction) else load_source(source)
     types = argument_types(function, signature, constexprs)
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
-    hints = tuple({"divisibility": promise} if promise else {} for _, _, promise in parameters)
+    hints = tuple({"divisibility": divisor} if divisor else {} for _, _, divisor in parameters)
     func = Func(function.name, block, options.attributes(), hints)
     func.loc = function.loc
     reader = calls.CallVisitor(Module([func]), block, options.num_warps, options.debug or function.debug)

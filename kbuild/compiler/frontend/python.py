@@ -111,7 +111,7 @@ def _sequence(ctx: BuildContext, x: Any) -> tuple[Any, ...]:
     if isinstance(x, Range) and all(isinstance(part, int) for part in (x.start, x.stop, x.step)):
         return tuple(range(x.start, x.stop, x.step))
     if not isinstance(x, tuple):
-        ctx.error(f"{describe(x)} is no sequence known while compiling", "x")
+        ctx.error(f"{describe(x)} is not a sequence known while compiling", "x")
     return tuple(x)
 
 
@@ -190,8 +190,8 @@ _CLASSES: dict[str, Any] = {
     "block_type": BlockType,
     "pointer_type": PointerDtype,
 }
-"""What a kernel may ask `isinstance` for, by the last part of its name; `tl.constexpr` is everything known
-while compiling."""
+"""The classes that a kernel may check with `isinstance`, by the last part of their names; `tl.constexpr` is
+everything known while compiling."""
 
 
 def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
@@ -204,7 +204,9 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         known = ", ".join(["constexpr", *_CLASSES])
-        ctx.error(f"{describe(kind)} is no class that a kernel may ask for", "kind", help=f"known: {known}")
+        ctx.error(
+            f"{describe(kind)} is not a class that a kernel may check for", "kind", help=f"known: {known}"
+        )
     return isinstance(value, _CLASSES[name]) and not (name == "tuple" and isinstance(value, TensorDescriptor))
 
 

@@ -17,13 +17,13 @@ from kbuild.errors import Loc
 
 
 class Poisoned(Exception):
-    """A value is missing because of a mistake that is reported already."""
+    """A value is missing because of an error that is already reported."""
 
 
 @dataclass(frozen=True)
 class Undefined:
-    """A name that has no value here although it is assigned somewhere; `reason` is the message for who uses
-    it."""
+    """A name that has no value here although it is assigned somewhere; `reason` is the message for its
+    uses."""
 
     reason: str
     help: str = ""
@@ -33,7 +33,7 @@ class Undefined:
 
 @dataclass
 class Deferred:
-    """A value that is only made when somebody asks for it."""
+    """A value that is computed only when it is used."""
 
     make: Callable[[], Any]
 

@@ -39,10 +39,10 @@ class ArgumentType:
     divisibility: int | None = None
     """What divides it: bytes of a pointer's address, an integer's value."""
     one: bool = False
-    """Equal to one, so that it is no parameter at all."""
+    """Equal to one: it becomes a constant instead of a parameter."""
     block: BlockType | None = None
     """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last
-    (i64).  The promise is of the last size: of whole rows."""
+    (i64).  The divisibility is that of the last size: of whole rows."""
     padding: str = "zero"
     """What a block of a tensor descriptor has beyond the tensor: `zero` or `nan`."""
 
@@ -83,32 +83,32 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
         _check_block(element, shape, text, argument, loc)
         padding = descriptor.group(3) or "zero"
         _check_padding(padding, element, text, argument, loc)
-        promise = _promise(descriptor.group(4) or "", text, argument, loc)
-        return ArgumentType(PointerDtype(element), promise, block=BlockType(element, shape), padding=padding)
-    name, _, promise = text.strip().partition(":")
+        divisor = _parse_hint(descriptor.group(4) or "", text, argument, loc)
+        return ArgumentType(PointerDtype(element), divisor, block=BlockType(element, shape), padding=padding)
+    name, _, hint = text.strip().partition(":")
     pointer, const = name.startswith("*"), name.startswith("*k")
     dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
-    value = _promise(promise, text, argument, loc) or 0
+    value = _parse_hint(hint, text, argument, loc) or 0
     one = value == 1 and not pointer
     if value and not pointer and not dtype.is_int():
         raise UsageError(
-            f"argument {argument}: {text!r} has a promise, which only pointers and integers can have", loc
+            f"argument {argument}: {text!r} has a hint, which only pointers and integers can have", loc
         )
     return ArgumentType(PointerDtype(dtype, const) if pointer else dtype, value if value > 1 else None, one)
 
 
-def _promise(promise: str, text: str, argument: str, loc: Loc | None) -> int | None:
-    if promise and not (promise.isascii() and promise.isdigit() and int(promise)):
+def _parse_hint(hint: str, text: str, argument: str, loc: Loc | None) -> int | None:
+    if hint and not (hint.isascii() and hint.isdigit() and int(hint)):
         raise UsageError(
-            f"argument {argument}: {text!r} has a promise that is no number from 1 on",
+            f"argument {argument}: {text!r} has a hint that is not a positive number",
             loc,
             'write, for example, "i32:16"',
         )
-    return int(promise) if promise else None
+    return int(hint) if hint else None
 
 
 def _check_block(element: DType, shape: tuple[int, ...], text: str, argument: str, loc: Loc | None) -> None:
-    """What the copy engine asks of a descriptor's block."""
+    """Check what TMA requires of a descriptor's block."""
     if any(size <= 0 or size & (size - 1) for size in shape) or len(shape) > MAX_DESCRIPTOR_RANK:
         raise UsageError(
             f"argument {argument}: {text!r} has no possible block",
@@ -143,7 +143,7 @@ def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
             if close and name
             else ('types are like "*fp16:16", "i32", "i32:1", "fp32"')
         )
-        raise UsageError(f"argument {argument}: {text!r} is no type", loc, help)
+        raise UsageError(f"argument {argument}: {text!r} is not a type", loc, help)
     return dtype
 
 
@@ -165,8 +165,8 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
 def argument_types(
     function: SourceFunction, signature: Mapping[str, str], constexprs: Mapping[str, Any]
 ) -> dict[str, ArgumentType]:
-    """The types of the parameters that are no constants, in order; raises `UsageError` for what is missing or
-    unknown."""
+    """The types of the parameters that are not constants, in order; raises `UsageError` for missing or unknown
+    arguments."""
     names = [parameter.name for parameter in function.parameters]
     for name in [*signature, *constexprs]:
         if name not in names:

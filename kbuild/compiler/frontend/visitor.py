@@ -3,8 +3,8 @@
 `Visitor` holds what one compilation shares; how each kind of statement and expression is read stands in
 `statements`, `control`, `expressions` and `calls`, in tables by the class of the syntax node.
 
-A mistake ends its statement alone: it is recorded, the names that the statement would have assigned are
-poisoned, and reading goes on, so that all mistakes of a kernel are told at once.
+An error ends only its statement: it is recorded, the names that the statement would have assigned are
+poisoned, and reading goes on, so that all errors of a kernel are reported at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the functions written in the language itself are found, without parsing what is not asked for."""
+"""Finds the functions written in the language itself, without parsing those that are not used."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`tl.dot_scaled`, written in the language itself; read as standard.py is.
 
 Operands in the formats of the OCP Microscaling specification (v1.0, 2023): every 32 elements along K have a
-scale in common, a power of two in 8 bits (E8M0).  The GPUs that kbuild compiles for multiply no such numbers:
-they are widened first, as by Triton.
+scale in common, a power of two in 8 bits (E8M0).  The GPUs that kbuild compiles for cannot multiply such
+numbers: they are widened first, as by Triton.
 """
 
 import kbuild
@@ -61,11 +61,11 @@ def _scaled(x, scale, form: tl.constexpr, k_pack: tl.constexpr, dtype: tl.conste
             factor = (codes.to(tl.uint16) << 7).to(tl.bfloat16, bitcast=True)
         else:
             factor = (codes.to(tl.uint32) << 23).to(tl.float32, bitcast=True).to(tl.float16)
-        product = wide * _spread(factor, rows, groups)
+        scaled = wide * _spread(factor, rows, groups)
         if fast_math:
-            return product
+            return scaled
         else:
-            return tl.where(_spread(codes, rows, groups) == 255, float("nan"), product)
+            return tl.where(_spread(codes, rows, groups) == 255, float("nan"), scaled)
 
 
 @kbuild.jit

@@ -145,7 +145,7 @@ def cast(ctx: BuildContext, input, dtype, fp_downcast_rounding=None, bitcast=Fal
         dtype = dtype.element_ty  # what a block pointer points to
     if not isinstance(dtype, DType | PointerDtype):
         ctx.error(
-            f"dtype is {describe(dtype)}, which is no data type",
+            f"dtype is {describe(dtype)}, which is not a data type",
             "dtype",
             help="write, for example, tl.float32",
         )
@@ -157,7 +157,7 @@ def cast(ctx: BuildContext, input, dtype, fp_downcast_rounding=None, bitcast=Fal
             ctx.error(f"{input} fits no integer type", "input")
         input = ctx.constant(input, literal)
     if not isinstance(input, Tensor):
-        ctx.error(f"input is {describe(input)}, which is no number and no tensor", "input")
+        ctx.error(f"input is {describe(input)}, which is neither a number nor a tensor", "input")
     return bitcast_to(ctx, input, dtype) if bitcast else cast_to(ctx, input, dtype, fp_downcast_rounding)
 
 

@@ -17,7 +17,7 @@ AnyOp = TypeVar("AnyOp", bound=Op)
 
 
 class Frontend(Protocol):
-    """What builtins ask of the reader of the kernel."""
+    """What builtins need from the reader of the kernel."""
 
     def call(self, function: Any, args: list[Any]) -> Any:
         """The result of a function of the author's, its operations put at the builder's place."""
@@ -68,7 +68,7 @@ class BuildContext:
         return self.tensor(Constant.of(value, type_of(dtype, shape).ir), dtype, shape)
 
     def error(self, message: str, at: str = "", help: str = "") -> NoReturn:
-        """Raise the author's mistake, pointing at one argument (`at`) or at the whole call."""
+        """Report an error of the author, pointing at one argument (`at`) or at the whole call."""
         loc = self.frontend.argument_loc(at) if at else None
         raise CompileError(message, loc or self.builder.loc, help)
 

@@ -83,7 +83,7 @@ def inline_asm_elementwise(ctx: BuildContext, asm, constraints, args, dtype, is_
     dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
     for item in dtypes:
         if not isinstance(item, DType):
-            ctx.error(f"dtype has {describe(item)}, which is no data type", "dtype")
+            ctx.error(f"dtype has {describe(item)}, which is not a data type", "dtype")
     if not isinstance(pack, int) or pack < 1:
         ctx.error(f"pack is {describe(pack)}; it must be a positive number known while compiling", "pack")
     tensors = _constraints(ctx, args)

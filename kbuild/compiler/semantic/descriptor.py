@@ -49,7 +49,7 @@ _REDUCED = {
     **dict.fromkeys(("min", "max"), (*_BITWISE, FP16, BF16)),
     **dict.fromkeys(("and", "or", "xor"), _BITWISE),
 }
-"""Types of elements that the copy engine can combine."""
+"""Types of elements that TMA can combine."""
 
 
 @builtin()
@@ -71,7 +71,7 @@ def make_tensor_descriptor(ctx: BuildContext, base, shape, strides, block_shape,
             "block_shape",
         )
     if element == INT1:
-        ctx.error("there are no tensor descriptors of truth values", "base", help="use a pointer to int8")
+        ctx.error("tensor descriptors cannot hold truth values", "base", help="use a pointer to int8")
     if padding_option not in PADDINGS or (padding_option == "nan" and not element.is_floating()):
         allowed = '"zero", or for floating point "nan"'
         ctx.error(f"padding_option is {describe(padding_option)}; it is {allowed}", "padding_option")
@@ -270,7 +270,7 @@ def store_tensor_descriptor(ctx: BuildContext, desc, offsets, value):
 def _checked(ctx: BuildContext, value: Any) -> TensorDescriptor:
     if not isinstance(value, TensorDescriptor):
         ctx.error(
-            f"{ctx.name('desc')} is {describe(value)}, which is no tensor descriptor",
+            f"{ctx.name('desc')} is {describe(value)}, which is not a tensor descriptor",
             "desc",
             help="make one with tl.make_tensor_descriptor",
         )

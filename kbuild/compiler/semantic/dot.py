@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix multiplication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 _OPERANDS = (INT8, UINT8, FP16, BF16, FP32, FP64)
 _PRECISIONS = ("tf32", "tf32x3", "ieee")
 MAX_IMPRECISE_FP8 = 0
-"""Accumulation steps of fp8 products that may be imprecise, when the author does not say."""
+"""Accumulation steps of fp8 dots that may be imprecise, when the author does not say."""
 
 
 def _check_operands(ctx: BuildContext, a: Any, b: Any) -> None:
@@ -63,7 +63,7 @@ def _result_dtype(ctx: BuildContext, a: Tensor, out_dtype: Any) -> DType:
             ctx.error(f"tl.dot multiplies int8 among the integers, not {a.dtype}", "input")
         return INT32
     if not isinstance(out_dtype, DType):
-        ctx.error(f"out_dtype is {describe(out_dtype)}, which is no data type", "out_dtype")
+        ctx.error(f"out_dtype is {describe(out_dtype)}, which is not a data type", "out_dtype")
     if out_dtype == BF16:
         ctx.error(
             "tl.dot does not accumulate in bf16", "out_dtype", help="take tl.float32, and convert the result"
@@ -129,5 +129,5 @@ def _accumulator(ctx: BuildContext, acc: Any, dtype: DType, shape: tuple[int, ..
     if acc is None:
         return ctx.constant(0, dtype, shape)
     if not isinstance(acc, Tensor) or acc.shape != shape or acc.dtype != dtype:
-        ctx.error(f"{ctx.name('acc')} is {describe(acc)}, the product is {dtype}{shape_text(shape)}", "acc")
+        ctx.error(f"{ctx.name('acc')} is {describe(acc)}, the result is {dtype}{shape_text(shape)}", "acc")
     return acc

@@ -319,14 +319,14 @@ def make_block_ptr(ctx: BuildContext, base, shape, strides, offsets, block_shape
     sizes = _static_ints(ctx, block_shape, "block_shape")
     for size in sizes:
         if size <= 0 or size & (size - 1):
-            ctx.error(f"block_shape has {size}, which is no power of two", "block_shape")
+            ctx.error(f"block_shape has {size}, which is not a power of two", "block_shape")
     values = [
         index_values(ctx, *item)
         for item in ((shape, "shape", True), (strides, "strides", True), (offsets, "offsets", False))
     ]
     fastest = _static_ints(ctx, order, "order")
     if sorted(fastest) != list(range(len(fastest))):
-        ctx.error(f"order {fastest} is no permutation of 0 … {len(fastest) - 1}", "order")
+        ctx.error(f"order {fastest} is not a permutation of 0 … {len(fastest) - 1}", "order")
     lengths = [*(len(items) for items in values), len(sizes), len(fastest)]
     if len(set(lengths)) > 1:
         listed = ", ".join(

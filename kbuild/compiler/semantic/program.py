@@ -1,4 +1,4 @@
-"""The grid, loops over ranges, hints, and what is asked while compiling."""
+"""The grid, loops over ranges, hints, and questions that are answered while compiling."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def range_(
     warp_specialize=False,
     disable_licm=False,
 ):
-    """A loop over integers, as Python's `range`, with wishes for the compiler: `num_stages` of software
+    """A loop over integers, as Python's `range`, with options for the compiler: `num_stages` of software
     pipelining, `loop_unroll_factor`, `flatten` nested loops, `warp_specialize`."""
     start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
     given = (
@@ -91,11 +91,11 @@ def static_range(ctx: BuildContext, arg1, arg2=None, step=None):
 
 @builtin()
 def condition(ctx: BuildContext, arg1, disable_licm=False):
-    """The condition of a `while`, with wishes for the compiler."""
+    """The condition of a `while`, with options for the compiler."""
     return WhileCondition(arg1)
 
 
-def _promise(ctx: BuildContext, x: Any, values: Any, field: str) -> Tensor:
+def _add_attribute(ctx: BuildContext, x: Any, values: Any, field: str) -> Tensor:
     if not isinstance(x, Tensor):
         return x
     items = values if isinstance(values, tuple) else (values,)
@@ -114,27 +114,27 @@ def _promise(ctx: BuildContext, x: Any, values: Any, field: str) -> Tensor:
 
 @builtin()
 def multiple_of(ctx: BuildContext, input, values):
-    """`input`, promised to be a multiple of `values` (per dimension, the first of every contiguous run)."""
-    return _promise(ctx, to_tensor(ctx, input, "input"), values, "divisibility")
+    """`input`, assumed to be a multiple of `values` (per dimension, the first of every contiguous run)."""
+    return _add_attribute(ctx, to_tensor(ctx, input, "input"), values, "divisibility")
 
 
 @builtin()
 def max_contiguous(ctx: BuildContext, input, values):
-    """`input`, promised to rise by one within runs of `values` elements per dimension."""
-    return _promise(ctx, input, values, "contiguity")
+    """`input`, assumed to rise by one within runs of `values` elements per dimension."""
+    return _add_attribute(ctx, input, values, "contiguity")
 
 
 @builtin()
 def max_constancy(ctx: BuildContext, input, values):
-    """`input`, promised to be constant within runs of `values` elements per dimension."""
-    return _promise(ctx, input, values, "constancy")
+    """`input`, assumed to be constant within runs of `values` elements per dimension."""
+    return _add_attribute(ctx, input, values, "constancy")
 
 
 @builtin()
 def assume(ctx: BuildContext, cond):
-    """A condition that the author promises to hold.  It is checked for its type alone."""
+    """A condition that is assumed to hold.  Only its type is checked."""
     if not isinstance(cond, Tensor | bool | int):
-        ctx.error(f"cond is {describe(cond)}, which is no condition", "cond")
+        ctx.error(f"cond is {describe(cond)}, which is not a condition", "cond")
     if cond is False:
         ctx.error("the assumption is false while compiling", "cond")
 

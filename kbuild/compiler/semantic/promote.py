@@ -32,7 +32,7 @@ def to_tensor(ctx: BuildContext, value: Any, what: str = "") -> Tensor:
         return value
     if not isinstance(value, bool | int | float):
         ctx.error(
-            f"{ctx.name(what) if what else 'an operand'} is {describe(value)}, which is no number and no tensor",
+            f"{ctx.name(what) if what else 'an operand'} is {describe(value)}, which is neither a number nor a tensor",
             what,
         )
     return ctx.constant(value, literal_dtype(ctx, value))
@@ -109,7 +109,8 @@ def fitting(
     for value, name in ((x, names[0]), (y, names[1])):
         if not isinstance(value, Tensor | bool | int | float):
             ctx.error(
-                f"operand {_written(ctx, name)} is {describe(value)}, which is no number and no tensor", name
+                f"operand {_written(ctx, name)} is {describe(value)}, which is neither a number nor a tensor",
+                name,
             )
     x_dtype, y_dtype = _dtype(ctx, x), _dtype(ctx, y)
     _check_pointers(ctx, x_dtype, y_dtype, names, pointers)
@@ -148,7 +149,7 @@ def _check_pointers(
             continue
         if isinstance(own.element_ty, BlockType):
             ctx.error(
-                f"operand {_written(ctx, name)} is a block pointer, which takes part in no arithmetic",
+                f"operand {_written(ctx, name)} is a block pointer, which cannot take part in arithmetic",
                 name,
                 help="move it with tl.advance(pointer, offsets)",
             )

@@ -31,7 +31,7 @@ def static_shape(ctx: BuildContext, shape: Any, name: str = "shape") -> tuple[in
             )
         if size <= 0 or size & (size - 1):
             ctx.error(
-                f"dimension {axis} of the shape is {size}, which is no power of two",
+                f"dimension {axis} of the shape is {size}, which is not a power of two",
                 name,
                 help=f"take {next_power_of_two(size)} and mask what is too much",
             )
@@ -75,7 +75,7 @@ def arange(ctx: BuildContext, start, end):
     if size & (size - 1):
         up = next_power_of_two(size)
         ctx.error(
-            f"tl.arange({start}, {end}) has {size} elements{_named(ctx, 'end')}, which is no power of two",
+            f"tl.arange({start}, {end}) has {size} elements{_named(ctx, 'end')}, which is not a power of two",
             help=f"take {up} and mask the elements from {size} on",
         )
     if size > MAX_NUMEL:
@@ -98,7 +98,7 @@ def full(ctx: BuildContext, shape, value, dtype):
     shape = static_shape(ctx, shape)
     if not isinstance(dtype, DType):
         ctx.error(
-            f"dtype is {describe(dtype)}, which is no data type",
+            f"dtype is {describe(dtype)}, which is not a data type",
             "dtype",
             help="write, for example, tl.float32",
         )
@@ -108,7 +108,7 @@ def full(ctx: BuildContext, shape, value, dtype):
         scalar = ctx.tensor(Unsplat(value.value), value.dtype) if value.shape else value
         return splat(ctx, cast_to(ctx, scalar, dtype), shape)
     if not isinstance(value, bool | int | float):
-        ctx.error(f"value is {describe(value)}, which is no number", "value")
+        ctx.error(f"value is {describe(value)}, which is not a number", "value")
     return ctx.constant(value, dtype, shape)
 
 
@@ -192,7 +192,7 @@ def item(ctx: BuildContext, input):
 def permuted(ctx: BuildContext, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     rank = len(x.shape)
     if sorted(dims) != list(range(rank)):
-        ctx.error(f"the dimensions {dims} are no permutation of 0 … {rank - 1}", "dims")
+        ctx.error(f"the dimensions {dims} are not a permutation of 0 … {rank - 1}", "dims")
     if dims == tuple(range(rank)):
         return x
     return ctx.tensor(Trans(x.value, dims), x.dtype, tuple(x.shape[dim] for dim in dims))

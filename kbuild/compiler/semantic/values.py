@@ -1,4 +1,4 @@
-"""What names stand for while a kernel is read.
+"""The values of names while a kernel is read.
 
 Values of run time are `Tensor`s.  Everything else is known while compiling, and is the plain Python value
 itself: numbers, strings, None, tuples, dtypes, functions.

@@ -48,7 +48,7 @@ def test_message(title, values, rest, tmp_path, monkeypatch):
         ("k.py:other", "has no function other"),
         ("k.py", "names no function"),
         ("broken.py:k", "invalid syntax|was never closed"),
-        ("k.py:NUMBER", "is no function"),
+        ("k.py:NUMBER", "is not a function"),
     ],
 )
 def test_a_source_that_cannot_be_read(source, message, tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_a_closure_has_its_values():
     [
         ("PLAIN", "`PLAIN` is a variable of the module"),
         ("OBJECT", "OBJECT is a object, which has no meaning in a kernel"),
-        ("BROKEN", "is no text: it has half of a surrogate pair"),
+        ("BROKEN", "is not text: it has half of a surrogate pair"),
         ("tools.missing", "tools has no missing"),
         ("math.missing", "missing"),
         ("nowhere", "`nowhere` is not defined"),
@@ -106,8 +106,8 @@ def test_the_lines_of_a_function_that_lies_in_no_file():
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (lambda: eval("lambda out: None"), "is not to be had.*"),
-        (lambda: 7, "7 is no function and has no .fn that leads to one"),
+        (lambda: eval("lambda out: None"), "is not available.*"),
+        (lambda: 7, "7 is not a function and has no .fn that leads to one"),
         (lambda: typed("k = lambda out: None\n"), "is not written with def"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Products of operands with a scale for every 32 elements along K, against numpy."""
+"""Dots of operands with a scale for every 32 elements along K, against numpy."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ RNG = np.random.default_rng(5)
 
 
 @kbuild.jit
-def product(
+def scaled_dot(
     a,
     sa,
     b,
@@ -64,12 +64,12 @@ def operand(form: str, shape: tuple[int, int], packed_axis: int) -> tuple[np.nda
         ("e2m1", "e2m1", False, True),
     ],
 )
-def test_product(left: str, right: str, k_pack: bool, has_right: bool) -> None:
+def test_scaled_dot(left: str, right: str, k_pack: bool, has_right: bool) -> None:
     a, x = operand(left, (M, K), 1 if k_pack else 0)
     b, y = operand(right, (K, N), 0 if k_pack else 1)
     scales = [RNG.integers(125, 130, (rows, K // 32)).astype(np.uint8) for rows in (M, N)]
     out = np.zeros((M, N), np.float32)
-    product.interpret[1](
+    scaled_dot.interpret[1](
         a,
         scales[0],
         b,
@@ -93,7 +93,7 @@ def test_a_scale_of_255_is_no_number() -> None:
     a, b = np.full((M, K // 2), 0x22, np.uint8), np.full((K // 2, N), 0x22, np.uint8)
     scales, out = [np.full((rows, 2), 127, np.uint8) for rows in (M, N)], np.zeros((M, N), np.float32)
     scales[0][3, 1] = 255
-    product.interpret[1](
+    scaled_dot.interpret[1](
         a,
         scales[0],
         b,
@@ -115,6 +115,6 @@ def test_formats_and_shapes_are_checked() -> None:
     signature = dict.fromkeys(("a", "sa", "b", "sb"), "*u8") | {"out": "*fp32"}
     given = {"FA": "e3m0", "FB": "e4m3", "AM": 32, "AK": 64, "BK": 64, "BN": 16, "HAS_SB": True, "PACK": True}
     with pytest.raises(KbuildError, match="are e2m1, e4m3, e5m2, bf16 and fp16"):
-        build_module(product, signature, given)
+        build_module(scaled_dot, signature, given)
     with pytest.raises(KbuildError, match="a scale for every 32 elements along K"):
-        build_module(product, signature, given | {"FA": "e2m1"})
+        build_module(scaled_dot, signature, given | {"FA": "e2m1"})

@@ -311,7 +311,7 @@ def test_casts():
 
 
 @kbuild.jit
-def products(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def dots(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + m[:, None] * K + k[None, :])
     y = tl.load(b + n[:, None] * K + k[None, :])
@@ -322,11 +322,11 @@ def products(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
 @pytest.mark.parametrize(
     ("name", "dtype", "result"), [("fp16", np.float16, np.float32), ("i8", np.int8, np.int32)]
 )
-def test_products(name, dtype, result):
+def test_dots(name, dtype, result):
     a, b = RNG.integers(-4, 5, (16, 32)).astype(dtype), RNG.integers(-4, 5, (8, 32)).astype(dtype)
     c, out = RNG.integers(-4, 5, (16, 8)).astype(result), np.zeros((16, 8), result)
     module = build_module(
-        products,
+        dots,
         {
             "a": f"*{name}",
             "b": f"*{name}",

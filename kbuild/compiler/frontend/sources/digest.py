@@ -22,8 +22,8 @@ from kbuild.errors import CompileError
 
 def source_digest(path: str, function: str, places: bool = False) -> str:
     """The sha256 of a kernel's syntax and of all that it reaches: functions that it calls, constants that it
-    uses. Comments, docstrings, places, and whatever else stands in the files do not count; places do if asked
-    for, and where the kernel's decorator says `debug=True`, for its assertions name their lines."""
+    uses. Comments, docstrings, places, and the rest of the files do not count.  Places count if requested,
+    and where the kernel's decorator says `debug=True`, because its assertions name their lines."""
     return digest_of(find_function(path, function), places)
 
 

@@ -315,5 +315,5 @@ def find_function(path: str, name: str) -> SourceFunction:
     except Unresolved as error:
         raise CompileError(f"{name} of {path} cannot be read: {error}", Loc(path, 1)) from None
     if not isinstance(found, SourceFunction):
-        raise UsageError(f"{name} of {path} is no function", Loc(path, 1))
+        raise UsageError(f"{name} of {path} is not a function", Loc(path, 1))
     return found

@@ -15,7 +15,7 @@ class Unresolved(Exception):
 
 @dataclass(frozen=True)
 class Plain:
-    """A module's variable that is no `tl.constexpr`: a kernel may not use it, defaults and other constants
+    """A module's variable that is not a `tl.constexpr`: a kernel may not use it, defaults and other constants
     may."""
 
     value: Any
@@ -57,7 +57,7 @@ class SourceFunction:
     """`jit`; `constexpr` for functions that run while compiling; `plain` for those not marked."""
     noinline: bool = False
     debug: bool = False
-    """Whether it asks for assertions, as a kernel, whatever else is asked for."""
+    """Whether its decorator enables assertions, whatever the options say."""
     library: bool = False
     """Whether it belongs to kbuild: messages then point at its caller."""
     parameters: tuple[SourceParameter, ...] = field(default=())

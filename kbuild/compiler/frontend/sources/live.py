@@ -77,7 +77,7 @@ def convert(value: Any, name: str) -> Any:
 def convert_constant(value: Any) -> Any:
     """A live constant: numbers, strings, None, tuples, dtypes, functions; raises `Unresolved` for others."""
     if isinstance(value, str) and not is_text(value):
-        raise Unresolved(f"{value!r} is no text: it has half of a surrogate pair")
+        raise Unresolved(f"{value!r} is not text: it has half of a surrogate pair")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
@@ -93,7 +93,7 @@ def convert_constant(value: Any) -> Any:
         return BY_NAME[value.name]
     if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
         return live_function(value)
-    raise Unresolved(f"{value!r} is no constant")
+    raise Unresolved(f"{value!r} is not a constant")
 
 
 def member(module: LiveModule, name: str) -> Any:
@@ -114,7 +114,7 @@ def live_function(value: Any) -> SourceFunction:
             kind = "jit"
         inner = getattr(value, "fn", None)
         if inner is None:
-            raise UsageError(f"{value!r} is no function and has no .fn that leads to one")
+            raise UsageError(f"{value!r} is not a function and has no .fn that leads to one")
         value = inner
     file, node = _definition(value)
     return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "")
@@ -135,7 +135,7 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
         raise UsageError(
-            f"the source of {function.__qualname__} is not to be had", help="put it into a file"
+            f"the source of {function.__qualname__} is not available", help="put it into a file"
         ) from None
     tree = parse(file, textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)

@@ -2,7 +2,7 @@
 being read.
 
 A place is a path without suffix; at it stands a package with `__init__.py`, or a file, or a folder of
-modules: the first of these that is there, as for Python.
+modules: the first of these that exists, as for Python.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Argument:
     tolerance: float = 0.0
     """Largest error of an output, relative to its largest number; zero means exact."""
     hint: str = ""
-    """What is promised in the signature: `:16` or `:1`."""
+    """The hint in the signature: `:16` or `:1`."""
     descriptor: str = ""
     """The type of an argument that is a descriptor made by the host, of which the array is the base."""
     companions: tuple[tuple[str, int], ...] = ()

@@ -123,7 +123,7 @@ class Campaign:
                 break
             multiprocessing.connection.wait([worker.pipe for worker in busy], timeout=1)
             for number, worker in enumerate(workers):
-                for task, outcome in worker.heard():
+                for task, outcome in worker.reported():
                     queue += self.note(task, outcome)
                 if worker.is_lost(self.settings):
                     task, *remaining = worker.waiting
@@ -183,7 +183,7 @@ class Campaign:
 
 
 class _Worker:
-    """A process that does one task after another and tells the outcome of each."""
+    """A process that does one task after another and reports the outcome of each."""
 
     def __init__(self, settings: Settings) -> None:
         context = multiprocessing.get_context("fork")
@@ -204,8 +204,8 @@ class _Worker:
         self.since = time.monotonic()
         self.pipe.send(tasks)
 
-    def heard(self) -> Iterator[tuple[Task, Any]]:
-        """What the process has told since the last time."""
+    def reported(self) -> Iterator[tuple[Task, Any]]:
+        """The outcomes that the process has reported since the last call."""
         try:
             while self.waiting and self.pipe.poll():
                 outcome = self.pipe.recv()

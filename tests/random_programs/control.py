@@ -307,7 +307,7 @@ def guarded(g: Generator, depth: int) -> bool:
 
 @statement(0.7)
 def stored(g: Generator, depth: int) -> bool:
-    """A value that is stored on the spot, perhaps in each round anew."""
+    """A value that is stored on the spot, perhaps in each round."""
     store(g, g.expression(g.dtype(), g.shape(), 3))
     return True
 

@@ -1,10 +1,10 @@
-"""Matrix products along K in a loop, whose tiles come by pointers that move, offsets, block pointers and
+"""Dots along K in a loop, whose tiles come by pointers that move, offsets, block pointers and
 descriptors."""
 
 from __future__ import annotations
 
 from random_programs.arrays import Argument
-from random_programs.dots import Product, finished, rows, start
+from random_programs.dots import DotChoices, finished, rows, start
 from random_programs.generator import LOOP_OPTIONS, Generator, statement
 from random_programs.memory import host_descriptor, store
 from random_programs.nodes import Expr, Line, Statement
@@ -17,12 +17,12 @@ _SIZE = 16384
 class Side:
     """One operand: how its tiles are loaded in each round."""
 
-    def __init__(self, g: Generator, product: Product, side: str, rounds: int) -> None:
-        self.g, self.is_a, self.bound, self.k, self.rounds = g, side == "a", product.bound, product.k, rounds
-        self.dtype: DType = product.a if self.is_a else product.b
-        self.shape = (product.m, product.k) if self.is_a else (product.k, product.n)
-        depth = product.k * max(rounds, 1)
-        self.sizes = (product.m, depth) if self.is_a else (depth, product.n)
+    def __init__(self, g: Generator, choices: DotChoices, side: str, rounds: int) -> None:
+        self.g, self.is_a, self.bound, self.k, self.rounds = g, side == "a", choices.bound, choices.k, rounds
+        self.dtype: DType = choices.a if self.is_a else choices.b
+        self.shape = (choices.m, choices.k) if self.is_a else (choices.k, choices.n)
+        depth = choices.k * max(rounds, 1)
+        self.sizes = (choices.m, depth) if self.is_a else (depth, choices.n)
         self.is_transposed = g.chance(0.35)
         self.name = g.fresh(f"p{side}")
         forms = ("pointer", "pointer", "pointer", "offsets", "offsets", "block", "descriptor", "host")
@@ -162,23 +162,23 @@ class Side:
 
 @statement(2)
 def dot_loop(g: Generator, depth: int) -> bool:
-    """A sum of products."""
+    """A sum of dots."""
     if len(g.blocks) > 2 or g.in_helper:
         return False
     rounds = g.pick(0, 1, 2, 3, 4, 5, 6)
-    product = Product(g, rounds + 1)
-    while rounds * product.k * max(product.m, product.n) > _SIZE and rounds:
+    choices = DotChoices(g, rounds + 1)
+    while rounds * choices.k * max(choices.m, choices.n) > _SIZE and rounds:
         rounds -= 1
-    if not product.fits(rounds + 1) or product.k * max(product.m, product.n) > _SIZE:
+    if not choices.fits(rounds + 1) or choices.k * max(choices.m, choices.n) > _SIZE:
         return False
     trips = _trips(g, rounds)
-    shape, total = (product.m, product.n), product.step * max(rounds, 1)
-    low, high = (-product.step, product.step) if g.chance(0.3) else (0, 0)
-    init = start(g, product.result, shape, low, high) if high else g.constant(product.result, shape, 0, 0)
+    shape, total = (choices.m, choices.n), choices.step * max(rounds, 1)
+    low, high = (-choices.step, choices.step) if g.chance(0.3) else (0, 0)
+    init = start(g, choices.result, shape, low, high) if high else g.constant(choices.result, shape, 0, 0)
     acc = g.assign(
-        g.fresh("acc"), init, Type(product.result, shape, -total - product.step, total + product.step)
+        g.fresh("acc"), init, Type(choices.result, shape, -total - choices.step, total + choices.step)
     )
-    sides = [Side(g, product, side, rounds) for side in "ab"]
+    sides = [Side(g, choices, side, rounds) for side in "ab"]
     fixed = {side: side.tile("0") for side in sides if g.chance(0.3)}
     counter = g.fresh("k")
     head = _head(g, counter, trips, bool(fixed))
@@ -189,9 +189,9 @@ def dot_loop(g: Generator, depth: int) -> bool:
         if g.chance(0.3):
             g.statement(depth - 1)
         if g.chance(0.3):
-            summed = Expr(acc.type, "(", acc, " + ", Expr(acc.type, *product.text(a, b, None)), ")")
+            summed = Expr(acc.type, "(", acc, " + ", Expr(acc.type, *choices.text(a, b, None)), ")")
         else:
-            summed = Expr(acc.type, *product.text(a, b, acc))
+            summed = Expr(acc.type, *choices.text(a, b, acc))
         g.assign(str(acc), summed, acc.type)
         if g.chance(0.15):
             g.statement(depth - 1)

@@ -1,4 +1,4 @@
-"""Matrix products: single, chained, in loops that load as they go."""
+"""Dots: single, chained, in loops that load as they go."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from random_programs.types import ANY, BF16, E4M3, E5M2, F16, F32, F64, I8, I32,
 
 OPERANDS = (F16, F16, F16, BF16, F32, F32, I8, E4M3, E5M2, F64)
 _SUMS = {F32: 1 << 20, F16: 2048, I32: 1 << 30, F64: 1 << 40}
-"""Up to which number sums of products are exact, however they are done."""
+"""Up to which number dots are exact, in any order of summation."""
 _FP8_SUMS = 1 << 12
 
 
-class Product:
-    """The choices of a product: sizes, types, and how large its operands may be."""
+class DotChoices:
+    """The choices of a dot: sizes, types, and how large its operands may be."""
 
     def __init__(self, g: Generator, rounds: int) -> None:
         self.a = self.b = g.pick(*OPERANDS)
@@ -55,7 +55,7 @@ class Product:
 
     @property
     def step(self) -> int:
-        """What one product adds at most."""
+        """The most that one dot adds."""
         return self.k * self.bound**2
 
     def text(self, a: Expr, b: Expr, acc: Expr | None) -> list[str | Expr]:
@@ -64,9 +64,9 @@ class Product:
         return ["tl.dot(", a, ", ", b, *((", ", acc) if acc else ()), self.precision, kind, ")"]
 
 
-def operand(g: Generator, product: Product, dtype: DType, shape: tuple[int, ...]) -> Expr:
+def operand(g: Generator, choices: DotChoices, dtype: DType, shape: tuple[int, ...]) -> Expr:
     """A matrix of small numbers: loaded, or computed."""
-    bound = product.bound
+    bound = choices.bound
     known = [
         Expr(t, name)
         for name, t in g.variables()
@@ -84,8 +84,8 @@ def operand(g: Generator, product: Product, dtype: DType, shape: tuple[int, ...]
 
 
 def start(g: Generator, dtype: DType, shape: tuple[int, ...], low: int, high: int) -> Expr:
-    """What a sum of products begins with: numbers of any origin, or the same in all elements, as a bias is in
-    all rows."""
+    """The initial value of a sum of dots: numbers of any origin, or the same in all elements, as a bias is in all
+    rows."""
     if g.chance(0.4):
         return g.whole(dtype, shape, low, high, 2)
     form = g.pick("constant", "scalar", "row", "column")
@@ -98,7 +98,7 @@ def start(g: Generator, dtype: DType, shape: tuple[int, ...], low: int, high: in
 
 
 def finished(g: Generator, sums: Expr) -> Expr:
-    """Sums of products, as kernels finish them."""
+    """Sums of dots, as kernels finish them."""
     for _ in range(g.pick(0, 1, 1, 2)):
         sums = _step(g, sums) if len(sums.type.shape) == 2 else sums
     return sums
@@ -168,22 +168,22 @@ def grid_text(g: Generator, shape: tuple[int, ...]) -> str:
 
 @statement(2)
 def dot(g: Generator, depth: int) -> bool:
-    """A product, perhaps with a start value, perhaps as the operand of another."""
-    product = Product(g, 1)
-    if not product.fits(1):
+    """A dot, perhaps with an initial value, perhaps as the operand of another."""
+    choices = DotChoices(g, 1)
+    if not choices.fits(1):
         return False
-    batch = (g.pick(2, 4),) if g.chance(0.15) and product.m * product.n * product.k <= 1 << 14 else ()
-    a = operand(g, product, product.a, (*batch, product.m, product.k))
-    b = operand(g, product, product.b, (*batch, product.k, product.n))
+    batch = (g.pick(2, 4),) if g.chance(0.15) and choices.m * choices.n * choices.k <= 1 << 14 else ()
+    a = operand(g, choices, choices.a, (*batch, choices.m, choices.k))
+    b = operand(g, choices, choices.b, (*batch, choices.k, choices.n))
     a, b = (g.named(value) if g.chance(0.5) else value for value in (a, b))
-    shape = (*batch, product.m, product.n)
-    bound = product.limit // 4
-    acc = start(g, product.result, shape, -bound, bound) if g.chance(0.65) else None
+    shape = (*batch, choices.m, choices.n)
+    bound = choices.limit // 4
+    acc = start(g, choices.result, shape, -bound, bound) if g.chance(0.65) else None
     extra = max(abs(acc.type.low), abs(acc.type.high)) if acc else 0
-    type_ = Type(product.result, shape, -product.step - extra, product.step + extra)
-    found = g.named(Expr(type_, *product.text(a, b, acc)))
-    if g.chance(0.4) and not batch and not product.a.is_fp8 and product.n >= (32 if product.a == I8 else 16):
-        found = _chained(g, product, found) or found
+    type_ = Type(choices.result, shape, -choices.step - extra, choices.step + extra)
+    found = g.named(Expr(type_, *choices.text(a, b, acc)))
+    if g.chance(0.4) and not batch and not choices.a.is_fp8 and choices.n >= (32 if choices.a == I8 else 16):
+        found = _chained(g, choices, found) or found
     if g.chance(0.7):
         store(g, finished(g, found))
     if g.chance(0.3) and found.type.high + 8 <= found.type.dtype.high:
@@ -194,19 +194,19 @@ def dot(g: Generator, depth: int) -> bool:
     return True
 
 
-def _chained(g: Generator, product: Product, first: Expr) -> Expr | None:
-    """A second product that takes the first as one of its operands, as it is or transposed."""
-    second = Product(g, 1)
-    second.a = second.b = product.a
-    second.result, second.precision, second.limit = product.result, product.precision, product.limit
-    shape, is_transposed, is_right = (product.m, product.n), g.chance(0.4), g.chance(0.4)
+def _chained(g: Generator, choices: DotChoices, first: Expr) -> Expr | None:
+    """A second dot that takes the first as one of its operands, as it is or transposed."""
+    second = DotChoices(g, 1)
+    second.a = second.b = choices.a
+    second.result, second.precision, second.limit = choices.result, choices.precision, choices.limit
+    shape, is_transposed, is_right = (choices.m, choices.n), g.chance(0.4), g.chance(0.4)
     rows, columns = shape[::-1] if is_transposed else shape
     other = g.pick(16, 32, max(second.m, 16))
     second.m, second.k, second.n = (other, rows, columns) if is_right else (rows, columns, min(other, 32))
     second.bound = 2
     if (
         not second.fits(1)
-        or second.k < (32 if product.a.bits == 8 else 16)
+        or second.k < (32 if choices.a.bits == 8 else 16)
         or second.m * second.n * second.k > 1 << 16
     ):
         return None

@@ -41,7 +41,7 @@ LOOP_OPTIONS = (
     "loop_unroll_factor=3",
     "disable_licm=True",
 )
-"""Wishes that `tl.range` takes."""
+"""Options of `tl.range`."""
 MAX_WARPS = 8
 """Of all programs of a launch together: more of them take time and show nothing new."""
 Producer = Callable[["Generator", DType, tuple[int, ...], int], Expr | None]
@@ -111,7 +111,7 @@ class Generator:
         )
         """The element types that this program uses most."""
         self.most = min(pick(128, 256, 256, 512, 512, 1024, 4096), self.num_warps * pick(256, 256, 512))
-        """Elements of a tensor at most; products may have more."""
+        """Elements of a tensor at most; dots may have more."""
         a, b = pick(*pow2(64)), pick(2, 4, 8, 16, 32, 32, 64, 128)
         while a * b > self.most:
             a, b = pick((max(a // 2, 1), b), (a, max(b // 2, 2)))

@@ -94,7 +94,7 @@ def of_pairs(g: Generator, dtype: DType, shape: Shape, depth: int) -> Expr | Non
 
 
 def _sparse(g: Generator, a: Expr) -> Expr:
-    """Zeros, but for few elements: which of them is the last tells in what order they were taken."""
+    """Zeros, but for few elements: which of them is the last shows in what order they were taken."""
     numbers = row_major(a.type.shape)
     low, high = min(a.type.low, 0), max(a.type.high, 0)
     zero = number(0, a.type.dtype)

@@ -82,17 +82,17 @@ def test_a_wrong_pass_is_found_named_and_shown_by_a_small_kernel(planted: None) 
     assert len(kernel.source.splitlines()) < 20 and "-" in kernel.source
 
 
-def test_records_are_launched_and_held_against_what_is_right(tmp_path: Path) -> None:
+def test_records_are_launched_and_compared_with_the_expected_outputs(tmp_path: Path) -> None:
     emit(2, tmp_path, 1005, 1)
     some = {record.seed: record for record in records(tmp_path)}
-    told: list[tuple[int, str, str | None]] = []
-    pipe = SimpleNamespace(send=told.append)
+    reported: list[tuple[int, str, str | None]] = []
+    pipe = SimpleNamespace(send=reported.append)
     with FakeDriver(["sm_90"]) as driver:
         for seed, record in some.items():
             ptx = CHECKER.compiled(Kernel.of(program(seed), seed), record.arch).ptx
             driver.register(zlib.decompress(record.cubin), ptx.replace(".target sm_80", ".target sm_90"))
         fuzz_gpu.work(pipe, tmp_path, str(driver.path), 0)
-        assert [outcome for _, _, outcome in told] == [None, "", None, "", ""]
+        assert [outcome for _, _, outcome in reported] == [None, "", None, "", ""]
         device = fuzz_gpu.Device(library=str(driver.path))
         record = some[1005]
         found = device.outputs(record)

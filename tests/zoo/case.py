@@ -1,4 +1,4 @@
-"""What a case of the zoo is: a kernel, its arguments, and what numpy says they must become.
+"""What a case of the zoo is: a kernel, its arguments, and the results that numpy expects.
 
 The same cases run through the interpreter, through every pass, through ptxas for every architecture, and on a
 GPU.
@@ -89,7 +89,7 @@ class Case:
     tolerance: float = 0.0
     """Largest error allowed, relative to the largest right value of the output; 0 means exact."""
     aligned: bool = True
-    """Promise that pointers are divisible by 16, integers that are, and that ones are ones."""
+    """Whether hints state that pointers are divisible by 16, and integers where they are, and that ones are ones."""
     archs: tuple[str, ...] = ("sm_80", "sm_90")
 
     @property
@@ -103,7 +103,7 @@ class Case:
         return CompileOptions(num_warps=self.num_warps, num_stages=self.num_stages, cluster_size=clusters)
 
     def signature(self, arguments: Mapping[str, Argument]) -> dict[str, str]:
-        """The types of run-time arguments, with the promises that hold."""
+        """The types of run-time arguments, with the hints that hold."""
         return {name: self._type(value) for name, value in arguments.items()}
 
     def _type(self, value: Argument) -> str:

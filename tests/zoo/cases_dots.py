@@ -102,8 +102,8 @@ def _add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
 
 def _two_dots_add_rows(name: str, dtype: str, m: int, n: int, k: int) -> Case:
     def expect(a, b, rows, **_):
-        product = numbers(a) @ numbers(b).T
-        return {"c": product + rows[:m, None], "d": product.T + rows[m:, None]}
+        dot = numbers(a) @ numbers(b).T
+        return {"c": dot + rows[:m, None], "d": dot.T + rows[m:, None]}
 
     return Case(
         name,
@@ -187,7 +187,7 @@ def _block_pointers(name: str, m: int, n: int, k: int) -> Case:
 
 
 def _descriptors(name: str, m: int, n: int, k: int, pitch: int, tile: tuple[int, int, int]) -> Case:
-    """A product of matrices whose rows lie further apart than they are long; what lies between is not
+    """A dot of matrices whose rows lie further apart than they are long; what lies between is not
     touched."""
     tile_m, tile_n, tile_k = tile
 
@@ -241,7 +241,7 @@ def _from(name: str, first: int) -> Case:
 def _specialized(
     name: str, m: int, n: int, k: int, tile: tuple[int, int, int], programs: int, warps: int, stages: int
 ) -> Case:
-    """A product by a grid of fewer programs than tiles, or more; a thread of its own does the copies."""
+    """A dot by a grid of fewer programs than tiles, or more; a thread of its own does the copies."""
     tile_m, tile_n, tile_k = tile
     return Case(
         name,

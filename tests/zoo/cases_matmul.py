@@ -1,4 +1,4 @@
-"""Cases of the shipped matrix product."""
+"""Cases of the shipped matmul."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ TILE = (64, 32, 32)
 def _expected(
     form: str, a: np.ndarray, b: np.ndarray, M: int, N: int, K: int, starts: np.ndarray
 ) -> np.ndarray:
-    """The product that a form of the kernel computes."""
+    """The dot that a form of the kernel computes."""
     left = a[..., :M, :K].astype(np.float64)
     right = b[:K, :N].astype(np.float64)
     if form == "table":
@@ -51,22 +51,22 @@ def tile_case(form: str, m: int = 77, n: int = 48, k: int = 80) -> Case:
         }
 
     def expect(a, b, c, starts, M, N, K, **_):
-        product = _expected(form, a, b, M, N, K, starts)
+        dot = _expected(form, a, b, M, N, K, starts)
         if form == "in_place":
             right = a.astype(np.float64)
-            right[:M, :N] = product
+            right[:M, :N] = dot
             return {"a": right}
         right = c.astype(np.float64)
         if form == "column_sums":
             rows = np.arange(-(-M // tile_m) * tile_m) % M
-            right[0, :N] = product[rows[:tile_m]].sum(axis=0)
+            right[0, :N] = dot[rows[:tile_m]].sum(axis=0)
         elif form == "sums":
-            right[:1, :N] = product[:tile_m].sum(axis=0)
+            right[:1, :N] = dot[:tile_m].sum(axis=0)
         elif form == "above":
-            right[3:M, :N] = product[: M - 3]
+            right[3:M, :N] = dot[: M - 3]
             right[:3, :N] = 0
         else:
-            right[:, :N] = product.reshape(-1, N)
+            right[:, :N] = dot.reshape(-1, N)
         return {"c": right}
 
     tiles_m = 1 if form in ("column_sums", "sums") else -(-m // tile_m)

@@ -1,4 +1,4 @@
-"""Matrix products of one tile, of loops over tiles, chained, batched and transposed."""
+"""Dots of one tile, of loops over tiles, chained, batched and transposed."""
 
 import triton
 import triton.language as tl
@@ -9,8 +9,8 @@ def dot_tile(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISI
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     left = tl.load(a + m[:, None] * K + k[None, :])
     right = tl.load(b + k[:, None] * N + n[None, :])
-    product = tl.dot(left, right, input_precision=PRECISION, out_dtype=c.dtype.element_ty)
-    tl.store(c + m[:, None] * N + n[None, :], product)
+    result = tl.dot(left, right, input_precision=PRECISION, out_dtype=c.dtype.element_ty)
+    tl.store(c + m[:, None] * N + n[None, :], result)
 
 
 @triton.jit
@@ -85,7 +85,7 @@ def dot_loop(a, b, c, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_
 def dot_and_sum_loop(
     a, b, c, sums, K, lda, ldb, ldc, M: tl.constexpr, N: tl.constexpr, BLOCK_K: tl.constexpr
 ):
-    """A load that feeds both a product and a sum."""
+    """A load that feeds both a dot and a sum."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK_K)
     total = tl.zeros((M, N), dtype=tl.float32)
     row_sums = tl.zeros((M,), dtype=tl.float32)
@@ -100,7 +100,7 @@ def dot_and_sum_loop(
 
 @triton.jit
 def dot_chain(a, b, c, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """(A·B)·C, the first product an operand of the second."""
+    """(A·B)·C, the first dot an operand of the second."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     left = tl.load(a + m[:, None] * K + k[None, :])
     middle = tl.load(b + k[:, None] * N + n[None, :])
@@ -149,7 +149,7 @@ def dot_descriptors(
 
 @triton.jit
 def dot_from(a, b, c, M, N, K, ld, first, TILE: tl.constexpr, TILE_K: tl.constexpr):
-    """A product over the columns from one on that need not begin at 16 bytes, where no box of a tensor map
+    """A dot over the columns from one on that need not begin at 16 bytes, where no box of a tensor map
     may begin."""
     left = tl.make_tensor_descriptor(a, [M, K], [ld, 1], [TILE, TILE_K])
     right = tl.make_tensor_descriptor(b, [N, K], [ld, 1], [TILE, TILE_K])
@@ -181,7 +181,7 @@ def dot_specialized(
 def dot_and_sum_specialized(
     a, b, c, sums, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
 ):
-    """Tiles that a product and the threads themselves read."""
+    """Tiles that a dot and the threads themselves read."""
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE_M, TILE_K])
     right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE_K, TILE_N])
     out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [TILE_M, TILE_N])
@@ -199,7 +199,7 @@ def dot_and_sum_specialized(
 def dot_of_written(
     a, b, scratch, c, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
 ):
-    """A product of what the kernel itself has written before."""
+    """A dot of operands that the kernel itself has written before."""
     source = tl.make_tensor_descriptor(a, [M, K], [K, 1], [TILE_M, TILE_K])
     left = tl.make_tensor_descriptor(scratch, [M, K], [K, 1], [TILE_M, TILE_K])
     right = tl.make_tensor_descriptor(b, [K, N], [N, 1], [TILE_K, TILE_N])
@@ -244,7 +244,7 @@ def descriptor_shift(x, out, rows, columns, pitch, up, left, TILE: tl.constexpr)
 
 @triton.jit
 def dot_of_grids(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """Products of 2×4 pairs of matrices."""
+    """Dots of 2×4 pairs of matrices."""
     left = tl.reshape(tl.load(a + tl.arange(0, 8 * M * K)), (2, 4, M, K))
     right = tl.reshape(tl.load(b + tl.arange(0, 8 * K * N)), (2, 4, K, N))
     tl.store(c + tl.arange(0, 8 * M * N), tl.reshape(tl.dot(left, right), (8 * M * N,)))
@@ -261,8 +261,8 @@ def dot_of_chosen(a, b, out, n, N: tl.constexpr):
 
 @triton.jit
 def dot_stored_turned(a, b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """Neighbours in memory are of one column of the product; the copy engine stores it."""
+    """Neighbours in memory are of one column of the result; TMA stores it."""
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
-    product = tl.dot(tl.load(a + m[:, None] * K + k), tl.load(b + k[:, None] * N + n))
+    result = tl.dot(tl.load(a + m[:, None] * K + k), tl.load(b + k[:, None] * N + n))
     turned = tl.make_tensor_descriptor(out, shape=[N, M], strides=[M, 1], block_shape=[N, M])
-    turned.store([0, 0], product.to(tl.float16).T)
+    turned.store([0, 0], result.to(tl.float16).T)

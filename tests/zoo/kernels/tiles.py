@@ -1,5 +1,5 @@
-"""Blocks of tensors, read by plain pointer arithmetic in all the forms in which kernels do: what the copy
-engine can do, and what it must not."""
+"""Blocks of tensors, read by plain pointer arithmetic in all the forms in which kernels do: what TMA
+can do, and what it must not."""
 
 import triton
 import triton.language as tl

@@ -63,8 +63,8 @@ class _Interpreted:
 
     def __call__(self, *args: Any, types: dict[str, str] | None = None, **kwargs: Any) -> None:
         """Run all programs of the grid.  Arrays are changed in place; `types` gives the types of arguments
-        that numpy cannot express, as in `types={"x": "*bf16"}`.  Keywords that are not parameters of
-        the kernel are options, as of `kbuild.compile`.  With `debug`, here or in the decorator, an assertion that
+        that numpy cannot express, as in `types={"x": "*bf16"}`.  Keywords that are not parameters of the
+        kernel are options, as of `kbuild.compile`.  With `debug`, here or in the decorator, an assertion that
         fails and an integer that overflows raise `InterpretError`."""
         # Here to keep `import kbuild.language` fast: kernels are mostly built, not run.
         from kbuild.compiler.frontend import build_module

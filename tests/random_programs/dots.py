@@ -84,8 +84,8 @@ def operand(g: Generator, choices: DotChoices, dtype: DType, shape: tuple[int, .
 
 
 def start(g: Generator, dtype: DType, shape: tuple[int, ...], low: int, high: int) -> Expr:
-    """The initial value of a sum of dots: numbers of any origin, or the same in all elements, as a bias is in all
-    rows."""
+    """The initial value of a sum of dots: numbers of any origin, or the same in all elements, as a bias is in
+    all rows."""
     if g.chance(0.4):
         return g.whole(dtype, shape, low, high, 2)
     form = g.pick("constant", "scalar", "row", "column")

@@ -89,7 +89,8 @@ class Case:
     tolerance: float = 0.0
     """Largest error allowed, relative to the largest right value of the output; 0 means exact."""
     aligned: bool = True
-    """Whether hints state that pointers are divisible by 16, and integers where they are, and that ones are ones."""
+    """Whether hints state that pointers are divisible by 16, and integers where they are, and that ones are
+    ones."""
     archs: tuple[str, ...] = ("sm_80", "sm_90")
 
     @property

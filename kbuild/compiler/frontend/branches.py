@@ -142,8 +142,8 @@ def _merge(visitor: Visitor, node: ast.AST, condition: Tensor, then: _Side, othe
 
 
 def _merge_names(visitor: Visitor, node: ast.AST, sides: tuple[_Side, _Side]) -> dict[str, Any]:
-    """Yield the names that the branches left different; return the templates of those.  A branch that returned
-    yields unused values of the right types."""
+    """Yield the names that the branches left different; return the templates of those.  A branch that
+    returned yields unused values of the right types."""
     values = visitor.frame.values
     going = [side for side in sides if not isinstance(side.state, Returned)]
     if not going:

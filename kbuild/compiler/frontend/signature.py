@@ -165,8 +165,8 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
 def argument_types(
     function: SourceFunction, signature: Mapping[str, str], constexprs: Mapping[str, Any]
 ) -> dict[str, ArgumentType]:
-    """The types of the parameters that are not constants, in order; raises `UsageError` for missing or unknown
-    arguments."""
+    """The types of the parameters that are not constants, in order; raises `UsageError` for missing or
+    unknown arguments."""
     names = [parameter.name for parameter in function.parameters]
     for name in [*signature, *constexprs]:
         if name not in names:

@@ -32,7 +32,8 @@ def to_tensor(ctx: BuildContext, value: Any, what: str = "") -> Tensor:
         return value
     if not isinstance(value, bool | int | float):
         ctx.error(
-            f"{ctx.name(what) if what else 'an operand'} is {describe(value)}, which is neither a number nor a tensor",
+            f"{ctx.name(what) if what else 'an operand'} is {describe(value)}, "
+            "which is neither a number nor a tensor",
             what,
         )
     return ctx.constant(value, literal_dtype(ctx, value))

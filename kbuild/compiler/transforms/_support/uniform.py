@@ -16,8 +16,8 @@ Parts = tuple[Value | None, Value | None]
 
 class UniformParts:
     """Splits values, each once; the new operations stand right behind the one that defines the value.  What
-    is expected to wrap around is not split into a sum of parts, unless it is the same for all elements: one scalar wraps
-    around as they do."""
+    is expected to wrap around is not split into a sum of parts, unless it is the same for all elements: one
+    scalar wraps around as they do."""
 
     def __init__(self, body: Block) -> None:
         self.known: dict[Value, Parts] = {}

@@ -16,9 +16,9 @@ and loops carry the base alone when the offsets do not change.
                scf.yield %next
              }
 
-A sum of 32-bit offsets is assumed not to overflow, as an offset that did would lie outside of any array; where
-it is expected to (`WrappingOffsets`), offsets stay whole.  Pointers that were loaded, or chosen element by
-element, stay as they are.
+A sum of 32-bit offsets is assumed not to overflow, as an offset that did would lie outside of any array;
+where it is expected to (`WrappingOffsets`), offsets stay whole.  Pointers that were loaded, or chosen element
+by element, stay as they are.
 """
 
 from __future__ import annotations

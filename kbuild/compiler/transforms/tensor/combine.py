@@ -1,5 +1,5 @@
-"""Algebra on tensor operations that saves one of them: the sum after a dot becomes its accumulator, the choice
-of loaded elements becomes the load's `other`.
+"""Algebra on tensor operations that saves one of them: the sum after a dot becomes its accumulator, the
+choice of loaded elements becomes the load's `other`.
 
     Before:  %0: tensor<64x64xf32> = tt.dot %a, %b, %zeros
              %1: tensor<64x64xf32> = arith.addf %0, %acc

@@ -10,8 +10,8 @@ for targets without TMA.
              %v: tensor<8x64xf16> = tt.load %p, mask=%mask, other=zeros
 
 Loads, stores and atomics keep the descriptor, where its definition is known: the passes `pipeline` and
-`tensor_stores` may have TMA do them.  One unsigned comparison stops negative coordinates too.  The divisibility
-of bases and strides that descriptors guarantee becomes hints.
+`tensor_stores` may have TMA do them.  One unsigned comparison stops negative coordinates too.  The
+divisibility of bases and strides that descriptors guarantee becomes hints.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def accelerate_matmul(module: Module, target: Target) -> None:
 
 
 def find_chained(dots: list[Dot]) -> dict[Dot, None]:
-    """Dots whose result, through elementwise operations, becomes the left operand of another, and those others.
+    """Dots whose result, through elementwise operations, becomes the left operand of another, and those
+    others.
 
     All their warps lie along M, so that the result is the operand without moving to other threads.
     """

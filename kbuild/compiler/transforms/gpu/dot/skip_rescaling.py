@@ -121,7 +121,8 @@ def _repeated(value: Value) -> Value | None:
 
 
 def _multiplied(op: MulF, factor: Value) -> Value | None:
-    """What an operation multiplies by a factor, of an element or of a row; None if it is another multiplication."""
+    """What an operation multiplies by a factor, of an element or of a row; None if it is another
+    multiplication."""
     for value, other in ((op.rhs, op.lhs), (op.lhs, op.rhs)):
         if value is factor or _repeated(value) is factor:
             return other
@@ -209,7 +210,8 @@ def _depends(value: Value, source: Value) -> bool:
 
 
 def _move_multiplications_behind(branch: WarpIf) -> None:
-    """Move multiplications that are needed after a branch behind it: they contract with sums of the same block."""
+    """Move multiplications that are needed after a branch behind it: they contract with sums of the same
+    block."""
     before, after = branch.prev, {branch.parent_block.terminator}
     following = branch.next
     while following is not None:

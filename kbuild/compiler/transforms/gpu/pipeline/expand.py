@@ -56,8 +56,8 @@ class _Progress:
 def expand(
     loop: For, schedule: LoopSchedule, tiles: dict[Load, MemDescType], maps: dict[Load, Value]
 ) -> None:
-    """Rewrite a loop by its schedule; `tiles` are the tiles that the loads of the asynchronous stage are copied
-    into, `maps` their tensor maps where TMA copies them: for all of them, or for none."""
+    """Rewrite a loop by its schedule; `tiles` are the tiles that the loads of the asynchronous stage are
+    copied into, `maps` their tensor maps where TMA copies them: for all of them, or for none."""
     expansion = _Expansion(loop, schedule, tiles, maps)
     expansion.prologue()
     expansion.steady_state()

@@ -135,8 +135,8 @@ def is_only_yielded(dot: WarpGroupDot, loop: For) -> bool:
 
 
 def read_with(load: Load) -> list[Value]:
-    """The operands with which a load is done.  The descriptor only says what it is a block of, and may require
-    more than the load itself."""
+    """The operands with which a load is done.  The descriptor only says what it is a block of, and may
+    require more than the load itself."""
     return [value for value in (load.ptr, load.mask, load.other) if value is not None]
 
 

@@ -13,9 +13,9 @@ do.
                                                             ttg.async_wait {num = 0}
 
 `loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps`
-those that TMA can: where it can do all of them, mbarriers take the place of the groups.
-`schedule` says how early they are issued, `expand` rewrites the loop.  `invariant` puts into shared memory what
-is the same for all iterations.
+those that TMA can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how
+early they are issued, `expand` rewrites the loop.  `invariant` puts into shared memory what is the same for
+all iterations.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ def _sources(load: Load, func: Func) -> MapSources | None:
 
 
 def _can_pad(make: MakeTensorDescriptor) -> bool:
-    """Whether TMA can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it, and f32 may be
-    copied as tf32."""
+    """Whether TMA can fill what lies beyond the tensor: it has NaN for floats; f8 is bytes to it, and f32 may
+    be copied as tf32."""
     return make.padding == "zero" or pointee_of(make.base.type) in (F16, BF16)
 
 

@@ -7,8 +7,8 @@
 
 The programs of a cluster are neighbours along the grid's first axis.  A tile is the same for them if its
 indices are computed from nothing that differs: they use a program's number along that axis only divided by a
-multiple of the cluster's size.  Loops have to run equally often in all of them, for they go around their rings
-together.
+multiple of the cluster's size.  Loops have to run equally often in all of them, for they go around their
+rings together.
 
 A barrier `empty` then waits for the warps of all programs.  An arrival only says that their dots have ended:
 no write of theirs is read by others, so it releases nothing to the cluster, which would take as long as all

@@ -109,8 +109,8 @@ class Ring:
             self.release(after, self._previous(after, loop.results[-2]), ran, fenced)
 
     def _receive(self, loop: For, slot: Value, phase: Value) -> bool:
-        """Make the loop wait for its tiles; return whether threads read them, so that a fence must come before
-        they are released."""
+        """Make the loop wait for its tiles; return whether threads read them, so that a fence must come
+        before they are released."""
         builder = Builder(loop.body, loop.body.first, loop.loc)
         tiles = [_element(builder, buffer, slot) for buffer in self.buffers]
         for load, tile in zip(self.loads, tiles):

@@ -127,9 +127,9 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
 
 
 def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Target) -> bool:
-    """Whether a loop that does not request it is faster so: its iterations are so short that a barrier in each
-    costs something, its dots sum up in place, so that only the copies keep their warps from issuing them, and
-    its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
+    """Whether a loop that does not request it is faster so: its iterations are so short that a barrier in
+    each costs something, its dots sum up in place, so that only the copies keep their warps from issuing
+    them, and its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
     alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.limits.shared_bytes
     cycles = sum(_cycles(op, target) for op in loop.body if isinstance(op, WarpGroupDot))

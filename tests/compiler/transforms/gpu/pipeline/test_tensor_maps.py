@@ -29,7 +29,8 @@ def compiled(tile: tuple[int, int, int], stages: int, stop: str = "ttgir", **cha
 
 
 def found_and_expected(module: Module, tile: tuple[int, int, int], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel computes, and the correct result; beyond the tensors there are numbers that must not be read."""
+    """What a kernel computes, and the correct result; beyond the tensors there are numbers that must not be
+    read."""
     generator = np.random.default_rng(k)
     a, b = (generator.integers(-2, 3, (size, LARGEST + 8)).astype(np.float16) for size in (ROWS, COLUMNS))
     out = np.full((ROWS, 96), np.nan, np.float16)

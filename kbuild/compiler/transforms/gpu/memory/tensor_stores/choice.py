@@ -1,10 +1,10 @@
 """Which stores and atomics through descriptors TMA can do, and by what map, from what tile.
 
 Its writes are not ordered with what the threads do to the same array, nor with what they release to other
-programs.  So it does those of arrays that the kernel does not access in any other way, in kernels that release
-nothing to others.  And it writes whole units of 16 bytes, also those that begin in the tensor and end beyond: so rows
-of the tensor and of blocks have to begin and end with one. Blocks that begin at another byte stop the kernel,
-and by CUDA's guide those with negative offsets are not possible either.
+programs.  So it does those of arrays that the kernel does not access in any other way, in kernels that
+release nothing to others.  And it writes whole units of 16 bytes, also those that begin in the tensor and end
+beyond: so rows of the tensor and of blocks have to begin and end with one. Blocks that begin at another byte
+stop the kernel, and by CUDA's guide those with negative offsets are not possible either.
 """
 
 from __future__ import annotations

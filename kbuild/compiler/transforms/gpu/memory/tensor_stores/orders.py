@@ -1,8 +1,8 @@
 """Which earlier copies from shared memory a copy must wait for, so that memory ends up as in the program's
 order.
 
-TMA may finish copies in any order.  The order does not matter between different arrays, between atomics of one
-kind, nor between blocks of one descriptor that lie apart by constants; all others may overlap.
+TMA may finish copies in any order.  The order does not matter between different arrays, between atomics of
+one kind, nor between blocks of one descriptor that lie apart by constants; all others may overlap.
 """
 
 from __future__ import annotations

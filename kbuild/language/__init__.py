@@ -43,7 +43,7 @@ class tensor:
 
 
 class LanguageFunction:
-    """A function of the language, which means something in kernels alone."""
+    """A function of the language, which has a meaning only in kernels."""
 
     def __init__(self, name: str, module: str = "kbuild.language") -> None:
         self.__name__ = name
@@ -79,7 +79,7 @@ class LanguageFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(
-            f"tl.{self.__name__} means something inside kernels alone",
+            f"tl.{self.__name__} has a meaning only inside kernels",
             help="call it in a function decorated with @kbuild.jit",
         )
 
@@ -94,7 +94,7 @@ def _library_definition(name: str) -> ast.FunctionDef:
 
 
 def __getattr__(name: str) -> Any:
-    """The functions and dtypes of the language, made when first asked for."""
+    """The functions and dtypes of the language, made at their first use."""
     if name in BY_TL_NAME:
         value: Any = BY_TL_NAME[name]
     elif name in ("math", "extra", "core"):

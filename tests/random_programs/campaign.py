@@ -29,7 +29,7 @@ GRACE = 45
 """Seconds that a process may be silent beyond the limit of a program before it is killed: a hang outside
 Python."""
 FAULTS = ("pass", "emulator", "race", "broke", "crash", "timeout")
-"""Kinds of findings that are mistakes of the compiler, or of the emulator."""
+"""Kinds of findings that are bugs of the compiler, or of the emulator."""
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Generator:
     # Names and statements
 
     def declare_scalars(self) -> None:
-        """Numbers handed to the kernel: trip counts, divisors, sizes."""
+        """Numbers passed to the kernel: trip counts, divisors, sizes."""
         for _ in range(3):
             value = self.pick(0, 0, 1, 2, 2, 3, 3, 5, 16, 32, -1, -7)
             hint = (

@@ -18,9 +18,9 @@ def _near(table: np.ndarray, place: np.ndarray) -> np.ndarray:
 def _constant_case(way: str) -> Case:
     last = 2 if way in ("branch", "for", "while", "counter") else 0
     return Case(
-        f"constants_handed_on_by_{way}",
+        f"constants_passed_on_by_{way}",
         "wrapping.py",
-        "constants_handed_on",
+        "constants_passed_on",
         lambda rng: {
             "table": rng.standard_normal(64),
             "keys": (_SMALLEST + rng.permutation(16)).astype(np.int32),

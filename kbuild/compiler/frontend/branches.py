@@ -178,7 +178,7 @@ def _parts_like(visitor: Visitor, value: Any, template: Any) -> list[Value]:
 
 
 def _common(visitor: Visitor, node: ast.AST, name: str, found: list[Any]) -> Any:
-    """What a name is after the branches: the form that both share, or why there is none."""
+    """The value of a name after the branches: the form that both share, or the reason why it has none."""
     frame = visitor.frame
     if any(value is POISON for value in found):
         return POISON

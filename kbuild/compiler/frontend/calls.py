@@ -56,7 +56,7 @@ def read_call(visitor: Visitor, node: ast.Call) -> Any:
 def call_value(
     visitor: Visitor, function: Any, args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Any:
-    """The result of calling whatever may be called in a kernel."""
+    """The result of a call of any kind in a kernel."""
     owner = None
     if isinstance(function, Method):
         args, owner, function = [function.owner, *args], function.node, function.function

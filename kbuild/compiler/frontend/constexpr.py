@@ -41,7 +41,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.Not: operator.not_,
 }
 MAX_INTEGER_BITS = 4096
-"""Integers beyond this are a mistake, and would take the compiler's time."""
+"""Integers with more bits are an error: they would take the compiler too long."""
 
 
 def is_text(value: str) -> bool:

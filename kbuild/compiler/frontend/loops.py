@@ -34,7 +34,7 @@ from kbuild.compiler.semantic.values import Range, Tensor, WhileCondition, descr
 from kbuild.errors import CompileError
 
 MAX_STATIC_ROUNDS = 1 << 16
-"""Rounds of one unrolled loop; more are a mistake."""
+"""Rounds of one unrolled loop; more are an error."""
 
 
 def _check_no_else(visitor: Visitor, node: ast.For | ast.While) -> None:

@@ -76,7 +76,7 @@ def _read_kernel(reader: calls.CallVisitor, frame: Frame) -> None:
     except CompileError as error:
         reader.record(error)
     except Poisoned:
-        pass  # the mistake is recorded
+        pass  # the error is recorded
     except RecursionError:
         reader.record(CompileError("the kernel nests too deeply to be compiled", frame.function.loc))
     reader.raise_errors()

@@ -1,4 +1,4 @@
-"""Python's own functions, as far as kernels may call them."""
+"""The functions of Python that kernels may call."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Undefined:
     reason: str
     help: str = ""
     loc: Loc | None = None
-    """Where the mistake is, when not at the use."""
+    """Where the error is, when not at the use."""
 
 
 @dataclass

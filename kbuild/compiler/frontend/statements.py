@@ -59,7 +59,7 @@ def read_annotated_assign(visitor: Visitor, node: ast.AnnAssign, rest: Sequence[
             visitor.fail(
                 node.value,
                 f"`{ast.unparse(node.target)}` is annotated as constexpr, its value is {value.type}, "
-                "known at run time alone",
+                "known only at run time",
             )
         bind(visitor, node.target, value)
     else:

@@ -104,7 +104,7 @@ class CallSite:
 
 
 class Visitor:
-    """One compilation: the operations made, the functions open, the mistakes found."""
+    """One compilation: the operations made, the functions open, the errors found."""
 
     def __init__(self, module: Module, block: Block, num_warps: int, debug: bool = False) -> None:
         self.module = module
@@ -132,20 +132,20 @@ class Visitor:
         raise CompileError(message, self.frame.loc(node), help)
 
     def record(self, error: KbuildError) -> None:
-        """Keep a mistake, once per place and text."""
+        """Record an error, once per place and text."""
         for single in error.errors():
             place = (single.loc.file, single.loc.line, single.loc.column) if single.loc else None
             self.errors.setdefault((place, single.message), single)
 
     def raise_errors(self) -> None:
-        """Raise all mistakes recorded, if there are any."""
+        """Raise all recorded errors, if there are any."""
         found = list(self.errors.values())[:MAX_ERRORS]
         if len(found) == 1:
             raise found[0]
         if found:
             raise ErrorGroup(found)
 
-    # What builtins ask (`Frontend`)
+    # What builtins need (`Frontend`)
 
     def argument_loc(self, name: str) -> Loc | None:
         found = self._argument(name)
@@ -206,7 +206,7 @@ class Visitor:
                 continue
             if any(
                 isinstance(part, ast.Return) for part in ast.walk(item)
-            ):  # What is returned depends on the mistake.
+            ):  # What is returned depends on the error.
                 return Returned(POISON, item)
             for name in assigned_names(item):
                 self.frame.values[name] = POISON

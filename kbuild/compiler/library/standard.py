@@ -275,7 +275,7 @@ def _sorted(x, run: tl.constexpr, last: tl.constexpr, descending: tl.constexpr):
 def sort(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
     """The elements along the last dimension in order."""
     tl.static_assert(
-        dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.sort sorts along the last dimension alone"
+        dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.sort sorts only along the last dimension"
     )
     return tl.reshape(_sorted(tl.ravel(x), _log2(x.shape[-1]), True, descending), x.shape)
 
@@ -284,7 +284,7 @@ def sort(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
 def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
     """The k greatest elements along the last dimension, descending; k is a power of two."""
     tl.static_assert(
-        dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.topk selects along the last dimension alone"
+        dim is None or dim == len(x.shape) - 1 or dim == -1, "tl.topk selects only along the last dimension"
     )
     size: tl.constexpr = _log2(x.shape[-1])
     run: tl.constexpr = _log2(k)
@@ -303,7 +303,7 @@ def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False)
     """The elements along the last dimension, which first rise and then fall, in order."""
     tl.static_assert(
         dim is None or dim == len(x.shape) - 1 or dim == -1,
-        "tl.bitonic_merge is for the last dimension alone",
+        "tl.bitonic_merge is only for the last dimension",
     )
     return tl.reshape(_merged(tl.ravel(x), _log2(x.shape[-1]), descending), x.shape)
 

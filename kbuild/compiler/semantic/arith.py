@@ -42,7 +42,7 @@ def _no_operator(ctx: BuildContext, symbol: str, dtype: Any, help: str = "") -> 
 
 def add_values(ctx: BuildContext, x: Any, y: Any, sanitize: bool = False) -> Tensor:
     """x + y, where one may be a pointer and the other then an offset in elements.  This and the two that
-    follow look for overflow where they are asked to `sanitize`."""
+    follow check for overflow with `sanitize`."""
     x, y = fitting(ctx, x, y, pointers=(True, True))
     if isinstance(x.dtype, PointerDtype) and isinstance(y.dtype, PointerDtype):
         ctx.error(
@@ -281,7 +281,7 @@ def minimum(ctx: BuildContext, x, y, propagate_nan="none"):
 
 @builtin()
 def clamp(ctx: BuildContext, x, min, max, propagate_nan="none"):
-    """x held between min and max; a NaN stays NaN with `tl.PropagateNan.ALL`."""
+    """x clamped to min … max; a NaN stays NaN with `tl.PropagateNan.ALL`."""
     x, low, high = (
         promote_bf16(ctx, to_tensor(ctx, v, n)) for v, n in ((x, "x"), (min, "min"), (max, "max"))
     )

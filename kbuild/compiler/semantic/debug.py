@@ -119,5 +119,5 @@ def gdc_wait(ctx: BuildContext):
 @builtin("cuda")
 def gdc_launch_dependents(ctx: BuildContext):
     """Lets the next launch begin, if it has `launch_pdl`, as soon as all programs have called this or ended.
-    It sees what this one writes after its own `gdc_wait` alone. Before sm_90 it does nothing."""
+    It sees what this one writes only after its own `gdc_wait`. Before sm_90 it does nothing."""
     ctx.add(LaunchDependents())

@@ -184,7 +184,7 @@ def int_as_float(ctx: BuildContext, x):
 
 @builtin("libdevice")
 def saturatef(ctx: BuildContext, x):
-    """x held between 0 and 1; NaN gives 0."""
+    """x clamped to 0 … 1; NaN gives 0."""
     x = _floating(ctx, x)
     zero, one = (ctx.constant(value, x.dtype, x.shape) for value in (0.0, 1.0))  # type: ignore[arg-type]
     above = ctx.tensor(ops.MaxNumF(x.value, zero.value), x.dtype, x.shape)

@@ -134,7 +134,7 @@ def gather(ctx: BuildContext, src, index, axis):
     ):
         ctx.error(
             f"index has shape {shape_text(index.shape)}, src has shape {shape_text(src.shape)}: "
-            f"they may differ along axis {place} alone",
+            f"they may differ only along axis {place}",
             "index",
         )
     return ctx.tensor(Gather(src.value, index.value, place), src.dtype, index.shape)

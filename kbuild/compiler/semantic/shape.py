@@ -290,7 +290,7 @@ def subscript(ctx: BuildContext, x: Tensor, index: Any) -> Tensor:
             x = expand(ctx, x, min(axis, len(x.shape)))
         elif entry != slice(None):
             ctx.error(
-                f"a tensor is indexed with `:` and `None` alone, not with {_index_text(entry)}",
+                f"a tensor is indexed only with `:` and `None`, not with {_index_text(entry)}",
                 help="select elements with tl.where and tl.sum, tl.gather, or by loading them",
             )
     return x

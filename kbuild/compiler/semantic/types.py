@@ -1,7 +1,7 @@
 """The types that a kernel's author sees: numbers with their sign, pointers, blocks.
 
 The IR's integers carry no sign; these do, and every choice between a signed and an unsigned operation is made
-by them. Names and predicates are those of `triton.language`, since kernels ask for them (`x.dtype.is_fp16()`,
+by them. Names and predicates are those of `triton.language`, since kernels use them (`x.dtype.is_fp16()`,
 `X.dtype.element_ty`).
 """
 

@@ -313,7 +313,7 @@ def test_live_functions(function):
 
 
 def test_outside_of_kernels_the_language_says_so():
-    with pytest.raises(KbuildError, match=r"tl\.load means something inside kernels alone"):
+    with pytest.raises(KbuildError, match=r"tl\.load has a meaning only inside kernels"):
         tl.load(3)
     with pytest.raises(KbuildError, match="would compile while running"):
         live_helper[1](3)

@@ -33,7 +33,7 @@ def fold_rows(x, out, rows, columns, pitch, KIND: tl.constexpr, TILE_M: tl.const
 
 @triton.jit
 def move_rows(x, out, source_rows, target_rows, rows, columns, left, N: tl.constexpr, WIDTH: tl.constexpr):
-    """Rows of one matrix to rows of another, as far as both have them."""
+    """Copies rows of one matrix to rows of another that both have."""
     source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [1, WIDTH])
     target = tl.make_tensor_descriptor(out, [rows, columns], [columns, 1], [1, WIDTH])
     numbers = tl.arange(0, N)

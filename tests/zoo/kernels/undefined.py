@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def divisions(x, out, rows, n, d):
-    """Divides before, or without, the question whether the divisor is zero."""
+    """Divides before, or without, comparing the divisor with zero."""
     r = tl.arange(0, 32)
     a = tl.load(x + r)
     divisor = tl.zeros((32,), tl.int32) + d
@@ -46,7 +46,7 @@ def divisions(x, out, rows, n, d):
 
 @triton.jit
 def divisions_by_themselves(x, out):
-    """Zero divided by zero is asked for beside the question whether the divisor is zero, which gives zero,
+    """Zero divided by zero is computed beside the comparison of the divisor with zero, which gives zero,
     too."""
     r = tl.arange(0, 64)
     a = tl.load(x + r)

@@ -10,7 +10,7 @@ def load_near(table, place):
 
 
 @triton.jit
-def constants_handed_on(table, keys, out, n, WAY: tl.constexpr):
+def constants_passed_on(table, keys, out, n, WAY: tl.constexpr):
     """A constant that brings keys back comes to their sum by various ways."""
     r = tl.arange(0, 16)
     key = tl.load(keys + r)

@@ -59,9 +59,9 @@ def _collect(function: SourceFunction, texts: dict[tuple[str, int], str], places
     texts[key] = "\n".join(found)
 
 
-@lru_cache(maxsize=256)  # A build asks after every compilation whether the source is still the same.
+@lru_cache(maxsize=256)  # A build checks after every compilation that the source is still the same.
 def _syntax(node: ast.FunctionDef, places: bool) -> str:
-    """The definition without decorators and docstrings, and unless asked for without places."""
+    """The definition without decorators and docstrings, and without places unless requested."""
     body = node.body
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]

@@ -1,4 +1,4 @@
-"""Modules read from disk without being run: what their names stand for, as far as kernels can use it.
+"""Modules read from disk without being run: the values of their names that kernels can use.
 
 A module's top level is read as a list of bindings.  Where a name is bound under a condition that cannot be
 decided (or in a `try`), all its bindings are kept in the order of preference, and the first that resolves is

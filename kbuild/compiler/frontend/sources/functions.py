@@ -120,7 +120,7 @@ def _decorated(node: ast.FunctionDef) -> tuple[str, set[str]]:
 
 
 def is_constexpr_annotation(annotation: ast.expr | None) -> bool:
-    """Whether an annotation is `tl.constexpr`, under whatever name the module has it, or as a string."""
+    """Whether an annotation is `tl.constexpr`, under any name that the module has for it, or as a string."""
     if isinstance(annotation, ast.Attribute):
         return annotation.attr == "constexpr"
     if isinstance(annotation, ast.Name):

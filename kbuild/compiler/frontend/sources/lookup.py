@@ -1,5 +1,5 @@
-"""Where the modules of a project lie: the files that an import names, found by their names alone, without
-being read.
+"""Finds the modules of a project: the files that an import names, found only by their names, without being
+read.
 
 A place is a path without suffix; at it stands a package with `__init__.py`, or a file, or a folder of
 modules: the first of these that exists, as for Python.

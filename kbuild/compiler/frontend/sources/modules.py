@@ -184,7 +184,7 @@ _LIBRARY_FUNCTIONS: dict[str, SourceFunction] = {}
 
 
 def library_function(name: str) -> SourceFunction:
-    """A function of the library, parsed when first asked for."""
+    """A function of the library, parsed at its first use."""
     known = _LIBRARY_FUNCTIONS.get(name)
     if known is None:
         path, line, text = library.index()[name]

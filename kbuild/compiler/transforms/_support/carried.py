@@ -28,7 +28,7 @@ def yield_more(loop: For, values: Sequence[Value]) -> None:
 
 
 def drop_carried(loop: For, dropped: Collection[int]) -> None:
-    """Carry some values, by number, no longer; what still uses one has the initial value instead."""
+    """Stop carrying some values, by number; their remaining uses take the initial value instead."""
     init, yielded = loop.init, loop.yielded
     _terminator(loop).values = _without(yielded, dropped)
     for index in sorted(dropped, reverse=True):
@@ -40,7 +40,7 @@ def drop_carried(loop: For, dropped: Collection[int]) -> None:
 
 
 def drop_dead_carried(func: Func) -> None:
-    """Drop the carried values that serve to compute themselves alone, and erase all that nothing needs."""
+    """Drop the carried values that serve only to compute themselves, and erase unused operations."""
     loops = [op for op in func.body.walk() if isinstance(op, For) and op.init]
     live = live_values(func) if loops else set[Value]()
     for loop in loops:

@@ -5,7 +5,7 @@ operand.
     operand_layout(broadcast %x, 0, L)    = L without the repeated axes, where threads along them hold copies
     operand_layout(elementwise …, i, L)   = L
 
-Passes that choose layouts ask here, so that each operation states its rule once.
+Passes that choose layouts use these functions, so that each operation states its rule once.
 """
 
 from __future__ import annotations

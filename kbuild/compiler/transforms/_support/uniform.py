@@ -43,7 +43,7 @@ class UniformParts:
             case AddI() | SubI():
                 return self._sum(op)
             case MulI():
-                return self._product(op)
+                return self._multiplied(op)
             case ExtSI() | Broadcast() | ExpandDims() | Reshape() | Trans():
                 return self._changed(op)
         return None, value
@@ -57,7 +57,7 @@ class UniformParts:
             return added(build, u1, u2), added(build, r1, r2)
         return _difference(build, u1, u2), _difference(build, r1, r2)
 
-    def _product(self, op: MulI) -> Parts:
+    def _multiplied(self, op: MulI) -> Parts:
         """Only a product with a uniform factor has a uniform part."""
         (u1, r1), (u2, r2) = self.of(op.lhs), self.of(op.rhs)
         if r2 is not None:

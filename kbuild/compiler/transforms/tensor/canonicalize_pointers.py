@@ -1,6 +1,6 @@
 """Splits tensors of pointers into one scalar base and a tensor of offsets: `addptr(splat(base), offsets)` is
 then the form of every address.  What is the same for all elements moves to the base, in scalar arithmetic,
-and loops carry the base alone when the offsets do not change.
+and loops carry only the base when the offsets do not change.
 
     Before:  %p0: tensor<64x!tt.ptr<f16>> = tt.addptr splat(%x), (splat(%start) + %range)
              scf.for … init=[%p0] body(%i: i32, %p: tensor<64x!tt.ptr<f16>>) {

@@ -124,7 +124,7 @@ def test_memory_bound_kernels_need_no_conversion(name: str):
 @pytest.mark.parametrize(
     "name", ["matmul_fp16", "matmul_tf32", "attention", "attention_causal", "attention_wide"]
 )
-def test_products_convert_their_result_alone(name: str):
+def test_dots_convert_only_their_result(name: str):
     """Operands come from shared memory, and the weights of attention are an operand already: only the store
     is left."""
     found = list(conversions(compiled(name)))

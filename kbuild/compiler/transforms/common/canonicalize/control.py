@@ -96,7 +96,7 @@ def carried_for_nothing(op: For) -> Op | None:
 
 
 @control.on(While)
-def while_hands_on(op: While) -> Op | None:
+def while_passes_on(op: While) -> Op | None:
     """A value that `before` and `after` both pass on unchanged is the initial one; unused results are
     removed."""
     test, body = op.before.terminator, op.after.terminator

@@ -1,5 +1,5 @@
 """Rules on operations that make and shape tensors: a tensor of equal elements stays one splat or constant
-whatever its shape, and changes that undo or repeat each other go."""
+whatever its shape, and changes that undo or repeat each other are removed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def axis_attributes_on_known(op: AxisAttributes) -> Value | None:
 
 @shapes.on(Load)
 def load_with_known_mask(op: Load) -> Value | Op | None:
-    """A mask of true is none; a load where the mask is false is `other`."""
+    """A mask of true is dropped; a load where the mask is false is `other`."""
     mask = op.mask.owner if op.mask is not None else None
     if not isinstance(mask, Constant):
         return None
@@ -128,7 +128,7 @@ def load_with_known_mask(op: Load) -> Value | Op | None:
 
 @shapes.on(Store)
 def store_with_known_mask(op: Store) -> Op | list[Value] | None:
-    """A mask of true is none; a store where the mask is false does nothing."""
+    """A mask of true is dropped; a store where the mask is false does nothing."""
     mask = op.mask.owner if op.mask is not None else None
     if not isinstance(mask, Constant):
         return None

@@ -145,7 +145,7 @@ def _differs_from_one(builder: Builder, factor: Value) -> Value:
 
 
 def _only_for(block: Block, members: Collection[Op], kept: Collection[Value]) -> set[Op]:
-    """The members, and what computes something for them alone, other than the values to be kept."""
+    """The members, and the operations that compute values only for them, other than the values to be kept."""
     inside = set(members)
     for op in reversed(list(block)):
         if op.has(Trait.PURE) and not any(result in kept for result in op.results) and not _needs_memory(op):

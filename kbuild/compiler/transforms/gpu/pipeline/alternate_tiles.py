@@ -15,7 +15,7 @@ early and held in registers.  A single tile may only be filled once all warps ha
 two barriers and waits for its dot. With three, the dot of one iteration is in flight while the next fills its
 tile, and one barrier is enough: a warp that has passed it has waited for the dot of the iteration before the
 last, and no warp reads that tile any more.  Dots of single warps (mma.sync) end before the next instruction
-that needs them, and would pay for the addresses alone.
+that needs them, and would only pay for the addresses.
 """
 
 from __future__ import annotations

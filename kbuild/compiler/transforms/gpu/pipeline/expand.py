@@ -110,8 +110,8 @@ class _Expansion:
         slots += [(self._integer(self.schedule.distance % size), "write_slot") for size in self.sizes]
         if self.barriers is not None:
             slots.append((zero, "phase"))
-        handed = slots + list(self._handed())
-        arguments = add_carried(self.loop, [value for value, _ in handed], [name for _, name in handed])
+        carried = slots + list(self._carried_values())
+        arguments = add_carried(self.loop, [value for value, _ in carried], [name for _, name in carried])
         slot_arguments = arguments[: 2 * len(self.sizes)]
         read_slots, write_slots = (
             dict(zip(self.sizes, slot_arguments)),
@@ -147,7 +147,7 @@ class _Expansion:
             turned = self.builder.add(XOrI(phase, one)).result
             wrapped = self.builder.add(CmpI(following[len(self.sizes) - 1], zero, "eq")).result
             following.append(self.builder.add(Select(wrapped, turned, phase)).result)
-        yield_more(self.loop, following + [value for value, _ in self._handed()])
+        yield_more(self.loop, following + [value for value, _ in self._carried_values()])
         if not self.schedule.in_place:
             self._read_all(reads)
         for load, value in held.items():
@@ -231,7 +231,7 @@ class _Expansion:
 
     # What is carried
 
-    def _handed(self) -> Iterator[tuple[Value, str]]:
+    def _carried_values(self) -> Iterator[tuple[Value, str]]:
         """All values that the stages pass to the next iteration, with names."""
         for progress in self.progress:
             for index, value in progress.carried.items():
@@ -241,7 +241,7 @@ class _Expansion:
                     yield value, _named(load.result.name, "held")
 
     def _receive(self, arguments: Iterator[Value]) -> None:
-        """Take over what `_handed` gave, in the same order, as block arguments."""
+        """Replace the values of `_carried_values` by block arguments, in the same order."""
         for progress in self.progress:
             progress.carried = {index: next(arguments) for index in progress.carried}
             progress.queues = {

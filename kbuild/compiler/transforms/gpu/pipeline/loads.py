@@ -63,8 +63,8 @@ class Slice(NamedTuple):
 
 
 def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
-    """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if there are none
-    such.
+    """The loads worth pipelining, in order: those that feed a dot; with `without_dots`, all if no load feeds
+    a dot.
 
     Loops with inner loops, barriers, waits or calls have none, nor do loads from arrays that the loop writes,
     nor those that read the same tile in each iteration.

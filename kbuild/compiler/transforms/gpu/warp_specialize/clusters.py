@@ -43,7 +43,8 @@ PATTERN_ROWS = 8
 def shared_loads(func: Func, loop: For, loads: Sequence[Load]) -> list[Load]:
     """The loads of a loop that a cluster's programs do together.
 
-    Raises `CompileError` where the kernel asks for clusters and there is none: they would only cost.
+    Raises `CompileError` where the kernel requests clusters and there is no such load: they would only cost
+    time.
     """
     programs = func.attrs.get("cluster_size", 1)
     if programs == 1:
@@ -54,7 +55,7 @@ def shared_loads(func: Func, loop: For, loads: Sequence[Load]) -> list[Load]:
     found = [load for load in loads if is_same(load.indices, programs)]
     if not found:
         raise unused(func, f"what the loop copies depends on tl.program_id({AXIS})", loop)
-    found = [load for load in found if _feeds_products_alone(load) and _can_be_parted(load, programs)]
+    found = [load for load in found if _feeds_only_dots(load) and _can_be_parted(load, programs)]
     if not found:
         raise unused(
             func, "the tiles in common have too few rows, or are read by other operations than dots", loop
@@ -118,7 +119,7 @@ def _can_be_parted(load: Load, programs: int) -> bool:
     return block_shape(load)[-2] % (PATTERN_ROWS * row_parts(load, programs)) == 0
 
 
-def _feeds_products_alone(load: Load) -> bool:
+def _feeds_only_dots(load: Load) -> bool:
     """Whether only dots read a tile, for which threads wait: they have ended when a program says so."""
     views = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     is_alone = len(views) == len(list(load.result.users))

@@ -111,10 +111,10 @@ class Skeleton:
     ) -> list[Value]:
         kept = sorted(self.carried[loop])
         around = any(inner is self.loop for inner in loop.walk())
-        handed = state if around else []
+        passed = state if around else []
         old = [loop.induction, *(loop.carried[number] for number in kept)]
-        names = [*(argument.name for argument in old), *("" for _ in handed)]
-        body = Block([argument.type for argument in old] + [value.type for value in handed], names)
+        names = [*(argument.name for argument in old), *("" for _ in passed)]
+        body = Block([argument.type for argument in old] + [value.type for value in passed], names)
         mapping.update(zip(old, body.arguments))
         bounds = [mapping.get(value, value) for value in (loop.lower, loop.upper, loop.step)]
         init = [mapping.get(loop.init[number], loop.init[number]) for number in kept]
@@ -123,6 +123,6 @@ class Skeleton:
         if loop is self.loop:
             following = self.issue(inner, mapping, inside)
         inner.add(Yield((*(mapping.get(loop.yielded[n], loop.yielded[n]) for n in kept), *following)))
-        copy = builder.add(For(bounds[0], bounds[1], bounds[2], (*init, *handed), body, num_stages=1))
+        copy = builder.add(For(bounds[0], bounds[1], bounds[2], (*init, *passed), body, num_stages=1))
         mapping.update((loop.results[number], copy.results[place]) for place, number in enumerate(kept))
         return copy.results[len(kept) :] if around else state

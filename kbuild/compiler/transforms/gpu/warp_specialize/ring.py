@@ -188,13 +188,16 @@ def _retiring(loop: For) -> Op:
     dots = [op for op in loop.body if isinstance(op, WarpGroupDot)]
     values = [*loop.carried, *(dot.result for dot in dots)]
     users = (
-        ancestor_in(loop.body, user) for value in values if _is_product(value, loop) for user in value.users
+        ancestor_in(loop.body, user)
+        for value in values
+        if _is_dot_result(value, loop)
+        for user in value.users
     )
     needing = [user for user in users if not isinstance(user, WarpGroupDot)]
     return min(needing, key=_order(loop), default=loop.body.terminator)
 
 
-def _is_product(value: Value, loop: For) -> bool:
+def _is_dot_result(value: Value, loop: For) -> bool:
     """Whether a value of the loop's body is the result of a dot, of this iteration or the previous one."""
     made = loop.yielded[value.index - 1] if value.op is None else value
     return isinstance(made.op, WarpGroupDot)

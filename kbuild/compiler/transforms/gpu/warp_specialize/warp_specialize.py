@@ -64,7 +64,7 @@ def warp_specialize(module: Module, target: Target) -> None:
     loads."""
     for func in module.functions.values():
         num_warps = func.attrs["num_warps"]
-        loops = [op for op in func.body.walk() if isinstance(op, For) and _has_products(op)]
+        loops = [op for op in func.body.walk() if isinstance(op, For) and _has_dots(op)]
         loops = [loop for loop in loops if loop.warp_specialize] or loops
         if target.has("tma") and not num_warps % GROUP_WARPS and num_warps <= MAX_WARPS and len(loops) == 1:
             _specialize(func, loops[0], target)
@@ -72,7 +72,7 @@ def warp_specialize(module: Module, target: Target) -> None:
             raise unused(func, "it has no loop whose dots read only what a warp of its own can copy")
 
 
-def _has_products(loop: For) -> bool:
+def _has_dots(loop: For) -> bool:
     return any(isinstance(op, WarpGroupDot) for op in loop.body)
 
 
@@ -131,9 +131,9 @@ def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Targ
     each costs something, its dots sum up in place, so that only the copies keep their warps from issuing
     them, and its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
-    alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.limits.shared_bytes
+    is_alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.limits.shared_bytes
     cycles = sum(_cycles(op, target) for op in loop.body if isinstance(op, WarpGroupDot))
-    return in_place and alone and cycles <= target.thresholds.short_iteration_cycles
+    return in_place and is_alone and cycles <= target.thresholds.short_iteration_cycles
 
 
 def _cycles(dot: WarpGroupDot, target: Target) -> float:

@@ -104,7 +104,7 @@ def _recognise(
 
 
 def _check_hardware(tile: Tile, load: Load, func: Func) -> None:
-    """Check what a tensor map requires besides."""
+    """Check the other requirements of tensor maps."""
     size = bit_width(load.result.type) // 8
     type_, last = load.result.type, tile.axes[-1].along
     assert isinstance(type_, TensorType) and last is not None

@@ -90,7 +90,7 @@ def test_sum_in_place_stays_in_flight_with_one_barrier_per_iteration(stages: int
     assert set(buffers_of(ops(module, LocalAlloc))) == {buffers}
 
 
-def test_products_of_attention_read_registers_and_the_second_runs_into_the_next_iteration() -> None:
+def test_dots_of_attention_read_registers_and_the_second_runs_into_the_next_iteration() -> None:
     module = compiled("attention", 3)
     first, second = ops(module, WarpGroupDot)
     assert isinstance(first.a.type, TensorType) and isinstance(second.a.type, TensorType)

@@ -102,7 +102,7 @@ def test_what_every_iteration_loads_stays_if_a_buffer_fits_beside_it(tiles: int,
         assert not races(module.kernel, n=iterations)
 
 
-def test_products_are_split_into_steps() -> None:
+def test_dots_are_split_into_steps() -> None:
     module = compiled("attention", 3, *BEFORE, *AFTER)
     assert all(shape_of(dot.a.type)[1] == 16 for dot in ops(module, Dot))
     loop = next(op for op in module.kernel.body if isinstance(op, For))

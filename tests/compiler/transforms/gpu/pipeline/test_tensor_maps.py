@@ -67,7 +67,7 @@ def test_one_barrier_an_iteration_and_no_fence() -> None:
     assert not any(isinstance(op, FenceAsyncShared) for op in body), "no thread writes what the dots read"
 
 
-def test_the_maps_are_parameters_that_tell_what_they_are_made_from() -> None:
+def test_the_maps_are_parameters_that_name_their_sources() -> None:
     artifact = compiled((64, 128, 128), 3, stop="ptx")
     assert artifact.metadata.params[-2:] == (
         ("a_map", "tensormap f16 64x64 128 a M,K lda"),

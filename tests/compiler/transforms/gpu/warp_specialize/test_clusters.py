@@ -141,7 +141,7 @@ def arrivals_at_home_alone(module: Module) -> None:
             op.programs = 1
 
 
-def nobody_waits_for_the_neighbour(module: Module) -> None:
+def no_wait_for_the_neighbour(module: Module) -> None:
     arrivals_at_home_alone(module)
     for op in module.kernel.body:
         if isinstance(op, InitBarrier) and op.arrivals > 1:
@@ -158,7 +158,7 @@ def no_last_wait(module: Module) -> None:
 HOLES: dict[Callable[[Module], None], set[str]] = {
     no_meeting: {"mbarrier-misuse"},
     arrivals_at_home_alone: {"deadlock"},
-    nobody_waits_for_the_neighbour: {"race", "mbarrier-misuse"},
+    no_wait_for_the_neighbour: {"race", "mbarrier-misuse"},
     no_last_wait: {"ended-peer"},
 }
 

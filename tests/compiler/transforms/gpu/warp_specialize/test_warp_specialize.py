@@ -123,7 +123,7 @@ def test_reading_before_the_copies_have_landed_shows() -> None:
         found_and_expected(module, LARGEST, 1)
 
 
-def test_two_products_in_flight_and_no_barrier_between_the_program_s_warps() -> None:
+def test_two_dots_in_flight_and_no_barrier_between_the_program_s_warps() -> None:
     artifact = compiled((128, 256, 64), 3, "ptx", warps=8)
     module = parse_module(artifact.asm["ttgir"])
     (dot,) = ops(module, WarpGroupDot)
@@ -165,7 +165,7 @@ def test_one_side_for_all_where_no_launcher_could_make_the_maps() -> None:
     assert artifact.metadata.warps == 4
 
 
-def test_products_of_attention_stay_asynchronous() -> None:
+def test_dots_of_attention_stay_asynchronous() -> None:
     """V's buffer is released where the scores are waited for: an earlier wait, for the previous dot alone,
     would make ptxas serialise them all, which fails the compilation."""
     source = f"{KERNELS / 'dots.py'}:attention_specialized"
@@ -251,7 +251,7 @@ def test_queries_that_are_not_given_back_stop_the_producer() -> None:
         attended(module)
 
 
-def test_queries_given_back_before_the_products_show() -> None:
+def test_queries_released_before_the_dots_show() -> None:
     module = parse_module(attention("ttgir").asm["ttgir"])
     release = release_of_queries(module)
     (loop,) = {op.parent_op for op in ops(module, WarpGroupDot)}

@@ -32,7 +32,7 @@ from kbuild.compiler.transforms._support.layout_flow import FREE, MEMORY, held_l
 
 _SHAPING = (Broadcast, ExpandDims, Reshape, Trans, Join, Split, Cat, Reduce, Gather)
 _TAKES_ANY = (LocalAlloc, LocalStore, Assert, Print, Unsplat)
-"""Operations that accept tensors in whatever layout they have."""
+"""Operations that accept tensors in any layout."""
 SCALAR_REGISTERS = 4
 """Vectors of up to so many elements per thread are stored in the layout that they come in."""
 

@@ -73,9 +73,9 @@ def assign_layouts(func: Func, anchors: Anchors) -> Assignment:
                 assignment.groups.update(dict.fromkeys(group.targets, group))
     chooser = _Chooser(assignment)
     chooser.spread_candidates(func)
-    chooser.pull_products(func)
+    chooser.pull_dot_operands(func)
     chooser.settle(func.body)
-    chooser.ask(func)
+    chooser.request_layouts(func)
     chooser.keep_rest(func.body)
     return assignment
 
@@ -127,7 +127,7 @@ class _Chooser:
 
     # 2. Operands of dots
 
-    def pull_products(self, func: Func) -> None:
+    def pull_dot_operands(self, func: Func) -> None:
         """Find the elementwise operations whose results only dots use, through others of the kind."""
         for op in list(func.body.walk()):
             if isinstance(op, Dot | WarpGroupDot):
@@ -252,19 +252,21 @@ class _Chooser:
         return list(found)
 
     def price(self, op: Op, layout: LinearLayout) -> float:
-        """What it costs to bring the operands into a layout, and the results out of it."""
+        """The cost of converting the operands to a layout, and the results from it."""
         total = 0.0
         for index, operand in tensor_operands(op):
-            have, want = self.layouts.get(operand), operand_layout(op, index, layout)
-            if have is not None and want is not None:
-                total += loop_weight(operand.block) * conversion_cost(have, want, bit_width(operand.type))
+            current, required = self.layouts.get(operand), operand_layout(op, index, layout)
+            if current is not None and required is not None:
+                total += loop_weight(operand.block) * conversion_cost(
+                    current, required, bit_width(operand.type)
+                )
         for result in op.results:
             for user in result.users:
                 for index, operand in enumerate(user.operands):
-                    want = self._demand(user, index) if operand is result else None
-                    if want is not None:
+                    required = self._demand(user, index) if operand is result else None
+                    if required is not None:
                         total += loop_weight(op.parent) * conversion_cost(
-                            layout, want, bit_width(result.type)
+                            layout, required, bit_width(result.type)
                         )
         return total
 
@@ -273,16 +275,16 @@ class _Chooser:
 
     # 4. Backward
 
-    def ask(self, func: Func) -> None:
+    def request_layouts(self, func: Func) -> None:
         """Give operands without a layout the one that their users need."""
         for op in func.body.walk():
             for index, operand in tensor_operands(op):
                 if operand not in self.layouts:
                     wanted = self.assignment.required(op, index)
                     if wanted is not None:
-                        self.want(operand, wanted)
+                        self.request(operand, wanted)
 
-    def want(self, value: Value, layout: LinearLayout) -> None:
+    def request(self, value: Value, layout: LinearLayout) -> None:
         work = [(value, layout)]
         while work:
             value, layout = work.pop()

@@ -1,4 +1,4 @@
-"""What an author of kernels imports: `import kbuild.language as tl`.
+"""The language as authors of kernels import it: `import kbuild.language as tl`.
 
 The names are those of `triton.language`.  Functions come from the compiler's own table, so that what is here
 is what compiles; outside of kernels they say so when called.

@@ -111,7 +111,7 @@ def decoded(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def difference(found: np.ndarray, right: np.ndarray, argument: Argument) -> str:
-    """Where an output differs from what it must be; empty when it does not."""
+    """Where an output differs from the expected contents; empty when it does not."""
     if found.tobytes() == right.tobytes():
         return ""
     one, other = decoded(found, argument.dtype), decoded(right, argument.dtype)

@@ -1,6 +1,6 @@
-"""Runs one kernel in every way there is and says where they differ.
+"""Runs one kernel in every possible way and reports where the results differ.
 
-The interpreter on the IR as built is what is right.  It runs again after the passes (and, where that differs,
+The interpreter on the IR as built is the reference.  It runs again after the passes (and, where that differs,
 after every pass, to name the guilty one); the emulator runs the PTX, looks for races, and takes the warps in
 different orders.
 """
@@ -142,7 +142,7 @@ class Checker:
     """Adverse schedules of the emulator: each program runs under one of them, and is checked for races, on
     one architecture, and in lockstep, which is several times faster, on the other."""
     stages: tuple[str, ...] = ("passes", "emulator")
-    """What is compared with the interpreter on the IR as built."""
+    """The stages that are compared with the interpreter on the IR as built."""
     drawn: bool = False
     """Whether a program runs on one architecture, drawn by its seed, instead of on all: half the time."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class Checker:
     def passes(
         self, kernel: Kernel, module: Module, target: Target, right: Mapping[str, np.ndarray] | None
     ) -> Finding | None:
-        """Run the passes; the first difference that one makes, where it is known what is right."""
+        """Run the passes; the first difference that one makes, where the reference is known."""
         names = (*target.tensor_pipeline, *target.gpu_pipeline)
         text = print_module(module) if self.every_pass else ""
         for number, name in enumerate(names):

@@ -322,7 +322,7 @@ def barrier(g: Generator, depth: int) -> bool:
 
 @statement(0.3)
 def returned(g: Generator, depth: int) -> bool:
-    """The end for programs that find it so."""
+    """An early return under a condition."""
     if len(g.blocks) > 1:
         return False
     hoist(g, Statement(Line("if ", g.comparison((), 1), ":"), body=[Statement(Line("return"))]))

@@ -1,4 +1,4 @@
-"""Random programs as cubins, with what they must leave behind, for a machine that has a GPU and nothing else.
+"""Random programs as cubins, with their expected outputs, for a machine that has a GPU and nothing else.
 
 A program for sm_80 is assembled for sm_90, too: cubins of one generation do not run on the next.
 """

@@ -152,7 +152,7 @@ class Side:
         return g.named(Expr(found.type, *pieces))
 
     def move(self) -> None:
-        """What the round ends with."""
+        """The statements at the end of a round."""
         if self.form == "pointer":
             self.g.add(f"{self.name} += {self.k} * {self.strides[1 if self.is_a else 0]}")
         elif self.form == "block":

@@ -256,7 +256,7 @@ def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
 
 
 def _other(g: Generator, dtype: DType, shape: Shape, like: Type) -> Expr:
-    """What masked elements become."""
+    """The value of masked elements."""
     low, high = (max(like.low, -9), min(like.high, 9)) if like.is_whole else (-9, 9)
     if low > high:
         low = high = like.low

@@ -1,4 +1,4 @@
-"""What the generator knows of a value: its element type, shape, and which numbers it may hold.
+"""The generator's knowledge of a value: its element type, shape, and which numbers it may hold.
 
 Results are compared bit for bit, so the generator keeps track of ranges: integers that may divide, index and
 shift only where that is defined, and floats that hold whole numbers small enough that every sum and product

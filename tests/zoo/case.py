@@ -1,4 +1,4 @@
-"""What a case of the zoo is: a kernel, its arguments, and the results that numpy expects.
+"""A case of the zoo: a kernel, its arguments, and the results that numpy expects.
 
 The same cases run through the interpreter, through every pass, through ptxas for every architecture, and on a
 GPU.
@@ -118,7 +118,7 @@ class Case:
         return "i32:16" if self.aligned and value % 16 == 0 else "i32"
 
     def check(self, before: Mapping[str, Argument], after: Mapping[str, np.ndarray | Bits]) -> None:
-        """Compare the outputs with what they must be.  Raises AssertionError with the worst place."""
+        """Compare the outputs with the expected ones.  Raises AssertionError with the worst place."""
         for name, right in self.expect(**before).items():
             found, right = numbers(after[name]).ravel(), np.asarray(right, np.float64).ravel()
             same = (found == right) | (np.isnan(found) & np.isnan(right))

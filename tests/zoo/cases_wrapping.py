@@ -10,7 +10,7 @@ _SMALLEST = -(1 << 31)
 
 
 def _near(table: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """What lies at places of 32 bits that have wrapped around."""
+    """The elements at places of 32 bits that have wrapped around."""
     place = (place - _SMALLEST) % (1 << 32) + _SMALLEST
     return np.where((place >= 0) & (place < 64), table[np.clip(place, 0, 63)], -1)
 

@@ -1,4 +1,4 @@
-"""What stands after a dot."""
+"""Attributes and methods: `value.name`."""
 
 from __future__ import annotations
 

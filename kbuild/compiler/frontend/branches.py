@@ -34,7 +34,7 @@ from kbuild.compiler.semantic.values import Tensor, describe
 from kbuild.errors import CompileError
 
 _ABSENT = Undefined("")
-"""Stands for a name that a branch does not have."""
+"""Marks a name that a branch does not have."""
 
 
 @dataclass

@@ -208,7 +208,7 @@ def call_function(
 
 
 def run_body(visitor: Visitor, frame: Frame) -> Any:
-    """What a function returns."""
+    """The value that a function returns."""
     visitor.frames.append(frame)
     saved = visitor.site
     try:
@@ -250,8 +250,7 @@ def _bind_arguments(
     node: ast.AST,
     owner: ast.expr | None,
 ) -> tuple[dict[str, Any], Arguments]:
-    """Parameters with their values, and with the expressions that gave them, as far as they are written
-    singly."""
+    """Parameters with their values, and with the expressions that gave them where each has one of its own."""
     call = node if isinstance(node, ast.Call) else None
     written: list[ast.expr | None] = list(call.args) if call else []
     written = [owner, *written] if owner is not None else written

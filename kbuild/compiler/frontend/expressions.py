@@ -211,7 +211,7 @@ def _member(visitor: Visitor, node: ast.Compare, value: Any, items: tuple[Any, .
 
 @reads(ast.BoolOp)
 def read_logic(visitor: Visitor, node: ast.BoolOp) -> Any:
-    """What is known while compiling decides, or drops out; the rest is combined."""
+    """Evaluate operands that are known while compiling, which decide or drop out, and combine the rest."""
     conjunction = isinstance(node.op, ast.And)
     result: Any = None
     for item in node.values:

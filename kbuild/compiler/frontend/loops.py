@@ -81,7 +81,7 @@ def _unrolled(visitor: Visitor, node: ast.For, items: tuple[Any, ...], rest: Seq
 
 
 def _names_carried(visitor: Visitor, names: Sequence[str]) -> list[str]:
-    """Those of the names that have a value of run time before the loop."""
+    """The names that have a value of run time before the loop."""
     values = visitor.frame.values
     return [name for name in names if name in values and flatten(values[name])]
 

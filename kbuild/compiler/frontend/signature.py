@@ -37,14 +37,14 @@ class ArgumentType:
 
     dtype: ScalarType
     divisibility: int | None = None
-    """What divides it: bytes of a pointer's address, an integer's value."""
+    """The known divisor of a pointer's address, in bytes, or of an integer's value."""
     one: bool = False
     """Equal to one: it becomes a constant instead of a parameter."""
     block: BlockType | None = None
     """The block of a tensor descriptor, which is passed as pointer, sizes (i32) and strides but the last
     (i64).  The divisibility is that of the last size: of whole rows."""
     padding: str = "zero"
-    """What a block of a tensor descriptor has beyond the tensor: `zero` or `nan`."""
+    """The elements of a tensor descriptor's block beyond the tensor: `zero` or `nan`."""
 
     def parameters(self, name: str) -> list[tuple[str, ScalarType, int | None]]:
         """The parameters that the argument becomes: name, type, divisibility."""
@@ -62,7 +62,7 @@ class ArgumentType:
         return [(name, self.dtype, DESCRIPTOR_ALIGNMENT), *sizes, *strides]
 
     def value(self, values: list[Value], one: Tensor | None) -> Any:
-        """What the parameter stands for in the kernel; takes its values from the front of the list."""
+        """The parameter's value in the kernel; takes its values from the front of the list."""
         if self.one:
             return 1
         if self.block is None:

@@ -30,7 +30,7 @@ MAX_ERRORS = 20
 
 @dataclass(frozen=True)
 class Returned:
-    """What a list of statements left behind when it ended in `return`."""
+    """The state after a list of statements that ended in `return`."""
 
     value: Any
     node: ast.AST | None = None
@@ -38,7 +38,7 @@ class Returned:
 
 @dataclass(frozen=True)
 class MaybeReturned:
-    """What a list of statements left behind that returned where `flag` (i1) holds, and goes on elsewhere."""
+    """The state after a list of statements that returned where `flag` (i1) holds, and goes on elsewhere."""
 
     flag: Value
     value: Any

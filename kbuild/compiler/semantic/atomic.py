@@ -63,7 +63,7 @@ def _update(
 
 @builtin(method=True)
 def atomic_add(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Adds to memory atomically; gives the value before."""
+    """Adds to memory atomically; returns the previous value."""
     pointer, value, mask, element = _operands(ctx, pointer, val, mask, "atomic_add")
     kind = "fadd" if element.is_floating() else "add"
     return _update(ctx, kind, pointer, value, mask, _ordering(ctx, sem, scope))
@@ -104,13 +104,13 @@ def _both(ctx: BuildContext, mask: Tensor | None, condition: Tensor) -> Tensor:
 
 @builtin(method=True)
 def atomic_max(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Keeps the greater of memory and value, atomically; gives the value before."""
+    """Keeps the greater of memory and value, atomically; returns the previous value."""
     return _extreme(ctx, "max", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
 def atomic_min(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Keeps the lesser of memory and value, atomically; gives the value before."""
+    """Keeps the lesser of memory and value, atomically; returns the previous value."""
     return _extreme(ctx, "min", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
@@ -125,32 +125,32 @@ def _bitwise(
 
 @builtin(method=True)
 def atomic_and(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Bitwise and with memory, atomically; gives the value before."""
+    """Bitwise and with memory, atomically; returns the previous value."""
     return _bitwise(ctx, "and", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
 def atomic_or(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Bitwise or with memory, atomically; gives the value before."""
+    """Bitwise or with memory, atomically; returns the previous value."""
     return _bitwise(ctx, "or", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
 def atomic_xor(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Bitwise exclusive or with memory, atomically; gives the value before."""
+    """Bitwise exclusive or with memory, atomically; returns the previous value."""
     return _bitwise(ctx, "xor", pointer, val, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
 def atomic_xchg(ctx: BuildContext, pointer, val, mask=None, sem=None, scope=None):
-    """Writes a value atomically; gives the value before."""
+    """Writes a value atomically; returns the previous value."""
     pointer, value, mask, _ = _operands(ctx, pointer, val, mask, "atomic_xchg")
     return _update(ctx, "xchg", pointer, value, mask, _ordering(ctx, sem, scope))
 
 
 @builtin(method=True)
 def atomic_cas(ctx: BuildContext, pointer, cmp, val, sem=None, scope=None):
-    """Writes `val` where memory equals `cmp`, atomically; gives the value before."""
+    """Writes `val` where memory equals `cmp`, atomically; returns the previous value."""
     pointer = check_pointer(ctx, pointer, "tl.atomic_cas")
     assert isinstance(pointer.dtype, PointerDtype)
     element = pointer.dtype.element_ty

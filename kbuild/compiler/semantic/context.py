@@ -35,7 +35,7 @@ class Frontend(Protocol):
 
 
 class BuildContext:
-    """The operations of one function in the making."""
+    """The operations of one function that is being built."""
 
     def __init__(self, builder: Builder, frontend: Frontend, num_warps: int, debug: bool = False) -> None:
         self.builder = builder

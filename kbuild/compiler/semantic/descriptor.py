@@ -42,7 +42,7 @@ MIN_ROW_BYTES = 16
 PADDINGS = ("", "zero", "nan")
 MIN_GATHERED_ROWS = 8
 MIN_GATHERED_BYTES = 32
-"""Of a row of the block that `gather` and `scatter` move."""
+"""The least size of a row of the block that `gather` and `scatter` move."""
 _BITWISE = (INT32, UINT32, INT64, UINT64)
 _REDUCED = {
     "add": (INT32, UINT32, UINT64, FP32, FP16, BF16),
@@ -129,7 +129,7 @@ def store_block(ctx: BuildContext, descriptor, offsets, value):
 
 
 def _stored(ctx: BuildContext, descriptor: TensorDescriptor, value: Any, shape: tuple[int, ...]) -> Tensor:
-    """What is written, in the tensor's type."""
+    """The value to write, in the tensor's type."""
     value = to_tensor(ctx, value, "value")
     if value.shape != shape:
         ctx.error(

@@ -15,7 +15,7 @@ from kbuild.compiler.ir import types as ir
 
 
 class TypeBase:
-    """What all of these types answer."""
+    """The predicates that all of these types have."""
 
     def is_block(self) -> bool:
         return False

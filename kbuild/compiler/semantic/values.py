@@ -98,7 +98,7 @@ class TensorDescriptor(Structure):
 
 @dataclass(frozen=True)
 class Range:
-    """What `range`, `tl.range` and `tl.static_range` give to a `for`."""
+    """The value of `range`, `tl.range` and `tl.static_range`, for a `for`."""
 
     start: Any
     stop: Any
@@ -110,7 +110,7 @@ class Range:
 
 @dataclass(frozen=True)
 class WhileCondition:
-    """What `tl.condition` gives to a `while`."""
+    """The value of `tl.condition`, for a `while`."""
 
     value: Any
 

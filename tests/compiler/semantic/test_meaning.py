@@ -1,4 +1,4 @@
-"""What functions of the language compute, against numpy, through the interpreter."""
+"""Functions of the language compared with numpy, through the interpreter."""
 
 import numpy as np
 import pytest

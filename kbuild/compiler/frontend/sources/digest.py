@@ -1,4 +1,4 @@
-"""What a kernel's meaning depends on in its sources, as one hash."""
+"""A hash of everything in a kernel's sources that its meaning depends on."""
 
 from __future__ import annotations
 

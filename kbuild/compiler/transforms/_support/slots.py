@@ -19,7 +19,7 @@ class Following(NamedTuple):
 
     slot: Value
     is_inside: Value
-    """Whether it is not the first again."""
+    """Whether it has not wrapped around to the first."""
 
 
 def following_slot(builder: Builder, slot: Value, zero: Value, one: Value, count: Value) -> Following:

@@ -152,7 +152,7 @@ class _Bases(Splitting):
 
 
 def _reshaped(build: Builder, op: Op, src: Value) -> Value:
-    """What an operation that shapes tensors of pointers does, done to their offsets."""
+    """Apply an operation that shapes tensors of pointers to their offsets instead."""
     copy = op.clone({op.operands[0]: src})
     assert isinstance(copy.results[0].type, TensorType)
     copy.results[0].type = copy.results[0].type.with_element(element_of(src.type))

@@ -179,7 +179,7 @@ def _inside(build: Builder, block: TensorType, parts: Parts, places: Sequence[Va
 
 
 def _filling(build: Builder, block: TensorType, nan: Value) -> Value:
-    """What is read beyond the tensor."""
+    """The value that is read beyond the tensor."""
     zeros = build.add(Constant.of(0, block)).result
     if isinstance(nan.op, Constant) and not nan.op.value:
         return zeros

@@ -298,7 +298,7 @@ def cast_of_cast(op: Cast) -> Op | None:
 
 @folding.on(TruncI)
 def truncation_of_extension(op: TruncI) -> Value | Op | None:
-    """What was extended and is cut again was extended too far, or needs no extension, or is cut at once."""
+    """A truncation of an extension is a shorter extension, the value itself, or a truncation of the value."""
     inner = op.src.owner
     if isinstance(inner, TruncI):
         return TruncI(inner.src, op.type)

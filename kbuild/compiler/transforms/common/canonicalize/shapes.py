@@ -49,7 +49,7 @@ def change_to_same_type(op: Op) -> Value | None:
 
 @shapes.on(ConvertLayout)
 def conversion_of_conversion(op: ConvertLayout) -> ConvertLayout | None:
-    """Of two layout conversions in a row the last counts."""
+    """Of two layout conversions in a row only the last is needed."""
     inner = op.src.owner
     return ConvertLayout(inner.src, op.type) if isinstance(inner, ConvertLayout) else None
 
@@ -110,7 +110,7 @@ def split_of_join(op: Split) -> list[Value] | None:
 
 @shapes.on(AxisAttributes)
 def axis_attributes_on_known(op: AxisAttributes) -> Value | None:
-    """Of a constant everything is known."""
+    """A constant's attributes are known anyway."""
     return op.src if isinstance(op.src.owner, Constant) else None
 
 

@@ -90,7 +90,7 @@ class _PendingOp:
     """Its result here; None when another dot accumulates onto it in place."""
     places: list[_Place]
     earlier: bool = False
-    """Whether it was issued in the iteration before."""
+    """Whether it was issued in the previous iteration."""
 
 
 class _Waits:

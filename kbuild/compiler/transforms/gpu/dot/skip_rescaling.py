@@ -121,7 +121,7 @@ def _repeated(value: Value) -> Value | None:
 
 
 def _multiplied(op: MulF, factor: Value) -> Value | None:
-    """What an operation multiplies by a factor, of an element or of a row; None if it is another
+    """The value that an operation multiplies by a factor, of an element or of a row; None if it is another
     multiplication."""
     for value, other in ((op.rhs, op.lhs), (op.lhs, op.rhs)):
         if value is factor or _repeated(value) is factor:

@@ -66,7 +66,7 @@ def can_copy(load: Load, tile: MemDescType, info: AxisInfo) -> bool:
 
 
 def needs_other(load: Load) -> bool:
-    """Whether masked elements are to be anything but the zeros that asynchronous copies leave."""
+    """Whether masked elements must differ from the zeros that asynchronous copies leave."""
     other = load.other
     if other is None:
         return False

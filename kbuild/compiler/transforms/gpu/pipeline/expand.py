@@ -176,7 +176,7 @@ class _Expansion:
     def _issue(
         self, progress: _Progress, iteration: Value, predicate: Value, slots: dict[int, Value] | None
     ) -> None:
-        """Issue a stage's loads for an iteration of which `predicate` says whether it exists; those that are
+        """Issue a stage's loads for an iteration that exists where `predicate` holds; those that are
         copied into the buffers of these numbers in rings of these sizes."""
         stage, loop = progress.stage, self.loop
         mapping = {
@@ -248,7 +248,7 @@ class _Expansion:
                 load: [next(arguments) for _ in queue] for load, queue in progress.queues.items()
             }
 
-    # Small things
+    # Helpers
 
     def _make_barriers(self) -> Value:
         """A barrier for each set of buffers."""

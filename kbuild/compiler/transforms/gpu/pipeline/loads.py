@@ -50,11 +50,11 @@ EXPENSIVE = (Dot, WarpGroupDot, LocalAlloc, LocalLoad)
 """Operations that are not worth doing twice to know an address early."""
 
 _ORDERED = (For, While, Barrier, GridDependencyWait, Call, AsyncWait)
-"""What no load of a loop is issued before, when it comes before it in an iteration."""
+"""Operations that later loads of the same iteration are not issued before."""
 
 
 class Slice(NamedTuple):
-    """What computes some values of one iteration, and what that needs of the iteration before."""
+    """The operations that compute some values of one iteration, and the carried values that they need."""
 
     ops: tuple[Op, ...]
     """In the order of the body."""
@@ -148,7 +148,7 @@ def forget_descriptor(load: Load) -> None:
 
 
 def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:
-    """What computes `roots` inside an iteration, stopping at operations that are `known`.
+    """The operations that compute `roots` inside an iteration, stopping at those that are `known`.
 
     None when it has effects, regions, or costs too much to be done a second time, or may do harm in
     iterations that do not exist.  Loads, which are masked there, may be part of it.

@@ -92,15 +92,15 @@ class _Plan(NamedTuple):
 
     schedule: LoopSchedule
     tiles: dict[Load, MemDescType]
-    """Into what the loads are copied."""
+    """The tiles that the loads are copied into."""
     maps: dict[Load, Value]
-    """By what tensor maps."""
+    """The tensor maps that the copies use."""
     kept: dict[Load, MemDescType]
-    """In what the loads stay that are the same in every iteration."""
+    """The tiles of the loads that are the same in every iteration."""
 
 
 class _Room(NamedTuple):
-    """What shared memory has room for."""
+    """The buffers for which shared memory has room."""
 
     num_stages: int
     lagging: list[Load]

@@ -36,7 +36,8 @@ class Stage(NamedTuple):
     lookahead: int
     use: int
     slice: Slice
-    """What computes their addresses; where `asynchronous` is false, with the loads themselves."""
+    """The operations that compute their addresses; where `asynchronous` is false, with the loads
+    themselves."""
     known: frozenset[Load]
     """Loads of an earlier stage whose values the slice uses."""
     asynchronous: bool

@@ -99,7 +99,7 @@ def _can_pad(make: MakeTensorDescriptor) -> bool:
 
 
 def sources_of(make: MakeTensorDescriptor, func: Func) -> MapSources | None:
-    """What the launcher makes the map of a descriptor from; of a vector, as a matrix of one row."""
+    """The sources from which the launcher makes a descriptor's map; a vector becomes a matrix of one row."""
     assert isinstance(make.type, DescriptorType)
     last = make.strides[-1].op
     if not isinstance(last, Constant) or last.value != 1:

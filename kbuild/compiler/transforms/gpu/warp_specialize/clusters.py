@@ -35,7 +35,7 @@ from kbuild.compiler.transforms.gpu.warp_specialize.ring import enclosing_loops
 from kbuild.errors import CompileError
 
 AXIS = 0
-"""That of the grid along which a cluster's programs lie."""
+"""The axis of the grid along which a cluster's programs lie."""
 PATTERN_ROWS = 8
 """Rows after which the swizzle repeats: a part of a tile has whole multiples."""
 
@@ -89,7 +89,7 @@ def is_same(values: Iterable[Value], programs: int) -> bool:
 
 
 def _sources(value: Value, programs: int) -> Sequence[Value] | None:
-    """What a value is computed from; None if it differs between the programs, or may."""
+    """The values that a value is computed from; None if it differs between the programs, or may."""
     op = value.op if value.op is not None else value.block.parent
     match op:
         case Func():

@@ -47,13 +47,13 @@ class Ring:
     full: Value
     empty: Value
     count: int
-    """How many buffers."""
+    """The number of buffers."""
     is_late: bool
     """Whether dots read a buffer until the next iteration has begun."""
     programs: int = 1
     """Programs of the cluster, where they copy the tiles of some of the loads together."""
     shared: tuple[Load, ...] = ()
-    """Those loads."""
+    """The loads that they copy together."""
 
     # The producer's side
 

@@ -205,7 +205,7 @@ def _ring(
 
 
 def _producer(func: Func, skeleton: Skeleton, rings: Sequence[Ring], around: Sequence[Ring]) -> Block:
-    """What fills the rings, those of `around` each time before the loop begins."""
+    """The function that fills the rings, those of `around` each time before the loop begins."""
     block = Block()
     builder = Builder(block)
     state = [builder.add(Constant.of(value, I32)).result for _ in (*rings, *around) for value in (0, 1)]

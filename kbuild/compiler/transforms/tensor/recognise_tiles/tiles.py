@@ -1,4 +1,4 @@
-"""What block of what tensor a load reads, from the polynomials of its addresses and its mask."""
+"""Finds the block and the tensor that a load reads, from the polynomials of its addresses and its mask."""
 
 from __future__ import annotations
 

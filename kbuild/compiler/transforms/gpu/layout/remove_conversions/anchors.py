@@ -38,7 +38,7 @@ SCALAR_REGISTERS = 4
 
 
 class Strength(IntEnum):
-    """How much a layout is worth keeping: whose it is."""
+    """How much a layout is worth keeping, by the operation that it belongs to."""
 
     MEMORY = 1
     LOCAL = 2
@@ -50,7 +50,7 @@ class Anchors:
 
     def __init__(self) -> None:
         self.operands: dict[Op, tuple[LinearLayout | None, ...]] = {}
-        """What each operand must have; None: anything."""
+        """The layout that each operand must have; None for any."""
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
         self.vectors: dict[Op, int] = {}

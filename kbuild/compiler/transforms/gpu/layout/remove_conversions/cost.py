@@ -29,7 +29,7 @@ LOOP_WEIGHT = 8
 _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
 _WARP_TRIP = 20
-"""One through memory of each warp's own."""
+"""A trip through shared memory of each warp's own."""
 _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, AxisAttributes)
 _SLOW = (DivF, PreciseDivF, DivSI, RemF, RemSI)
 _SECTOR_BITS = 256

@@ -141,7 +141,7 @@ class Placed:
         self.wait = self.tile = None
 
     def first_waits(self, everything: Sequence[Placed]) -> list[TmaStoreWait]:
-        """What the threads wait for before they write the tile: copies that this one may lie over, and the
+        """The waits before the threads write the tile: for copies that this one may lie over, and the
         last one from here."""
         assert self.tile is not None, "it has been placed"
         accesses = [placed.access for placed in everything]

@@ -52,9 +52,9 @@ class CopyableStore:
     make: MakeTensorDescriptor
     sources: MapSources
     tile: MemDescType
-    """What the value is put into."""
+    """The type of the tile that the value is put into."""
     box: TensorType
-    """What one instruction copies; of rank 2 at least."""
+    """The box that one instruction copies; of rank 2 at least."""
     hints: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -64,7 +64,7 @@ class CopyableStore:
 
     @property
     def value(self) -> Value:
-        """What is written, in the layout in which it was computed."""
+        """The value that is written, in the layout in which it was computed."""
         return without_conversions(self.op.value)
 
     @property
@@ -77,7 +77,7 @@ class CopyableStore:
 
 
 def described(op: Op) -> bool:
-    """Whether an operation says of which descriptor its pointers are a block, and writes there."""
+    """Whether an operation writes, and names the descriptor of which its pointers are a block."""
     return isinstance(op, Store | AtomicRMW) and op.desc is not None
 
 
@@ -202,7 +202,7 @@ def warp_bits(access: CopyableStore) -> tuple[int, ...]:
 
 
 def box_of_warp(access: CopyableStore, bits: tuple[int, ...]) -> TensorType | None:
-    """What one instruction copies of a warp's part; None where that is not whole panels of rows."""
+    """The box that one instruction copies of a warp's part; None where that is not whole panels of rows."""
     shape, box = access.tile.tile_shape, list(access.box.shape[-len(access.tile.tile_shape) :])
     whole = True
     for axis in reversed(range(len(shape))):

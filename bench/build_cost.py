@@ -111,11 +111,11 @@ def main() -> None:
     for name, arguments in COLD.items():
         for arch in ("sm_80", "sm_90"):
             rows[f"cold {name} {arch}"] = row = cold(arguments, arch, options.repeat)
-            print(f"  {name:16} {arch}   {told(row)}")
+            print(f"  {name:16} {arch}   {formatted(row)}")
     print("32 variants of matmul: `kbuild build` with an empty cache, then again, then from the cache")
     for name, row in matrix(options.repeat).items():
         rows[f"matrix {name}"] = row
-        print(f"  {name:16}         {told(row)}")
+        print(f"  {name:16}         {formatted(row)}")
     # Last, for a process that has grown is in the memory of those that it starts.
     print("by stage, in a warm process, ms (least of 5)")
     rows["stages"] = stages()
@@ -123,7 +123,7 @@ def main() -> None:
         options.json.write_text(json.dumps(rows, indent=1))
 
 
-def told(row: dict[str, float]) -> str:
+def formatted(row: dict[str, float]) -> str:
     return f"{row['seconds']:6.3f} s   {row['cpu_seconds']:6.3f} s CPU   {row['peak_mb']:4.0f} MB"
 
 

@@ -41,7 +41,7 @@ SECONDS = 60
 WRONG = "made a cubin that is not the PTX"
 """What an error says of a ptxas that went wrong."""
 LINE_EVERY = 100
-"""Requests after which progress is printed where there is no terminal."""
+"""Requests after which progress is printed without a terminal."""
 DTYPES = {
     "fp16": tl.float16,
     "bf16": tl.bfloat16,

@@ -3,7 +3,7 @@ UndefinedBehaviorSanitizer.
 
     python bench/hostile_calls.py [--calls 1000000] [--seed 1]
 
-A stand-in takes the place of the driver, so that no GPU is needed.  Prints how the calls ended, by class of
+A fake driver takes the place of the real one, so that no GPU is needed.  Prints how the calls ended, by class of
 exception, and ends with exit code 0 if the sanitizers had nothing to report and no call broke the rules of
 Python (SystemError).  Each seed is a process of its own with 100,000 calls; a report names the seed, which
 repeats it.
@@ -39,7 +39,7 @@ CALLS_OF_A_PROCESS = 100_000
 
 
 def make_package(root: Path) -> None:
-    """The example package of the tests, its launcher under the sanitizers, and the stand-in for the driver."""
+    """The example package of the tests, its launcher under the sanitizers, and the fake driver."""
     table, rows = example_table()
     rendering.render(root / "example", table)
     build_launcher(root / "example", cc=["cc", *SANITIZE])

@@ -1,6 +1,6 @@
 """Host time of a launch through a generated package, against a bare C loop over cuLaunchKernel.
 
-    python bench/launch_cost.py                       a stand-in for the driver and for torch: the launcher's own time
+    python bench/launch_cost.py                       a fake driver and a fake torch: the launcher's own time
     python bench/launch_cost.py --driver libcuda.so.1 the real driver and torch's tensors, on a machine with a
     GPU
 
@@ -79,7 +79,7 @@ def make_package(root: Path) -> None:
 
 
 def compile_native(root: Path) -> None:
-    """The stand-ins: tensor, bare loop, and driver."""
+    """The fakes: tensor, bare loop, and driver."""
     include = sysconfig.get_path("include")
     native = root / "launch_cost_native.so"
     fake = HERE.parent / "tests" / "launcher" / "fake_libcuda.c"
@@ -123,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--driver", default="", help="the driver's library; a stand-in by default")
+    parser.add_argument("--driver", default="", help="the driver's library; a fake one by default")
     parser.add_argument("--count", type=int, default=2000, help="launches per round")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

@@ -47,7 +47,7 @@ def whole(random: np.random.Generator, *shape: int, low: int = -3, high: int = 4
 def matmul(
     kind: str, result: str = "f32", m: int = 64, n: int = 64, k: int = 320
 ) -> Callable[..., tuple[Arrays, Answers]]:
-    """A product of whole numbers in an operand type."""
+    """A dot of whole numbers in an operand type."""
 
     def make(random: np.random.Generator) -> tuple[Arrays, Answers]:
         left, right = whole(random, m, k, low=-2, high=3), whole(random, k, n, low=-2, high=3)
@@ -340,7 +340,7 @@ def options() -> argparse.Namespace:
     )
     found = parser.parse_args()
     if shutil.which(found.python) is None:
-        parser.error(f"there is no interpreter {found.python}")
+        parser.error(f"no interpreter {found.python}")
     return found
 
 

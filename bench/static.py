@@ -1,4 +1,4 @@
-"""What the compiler makes of the shipped kernels, without a GPU: a table of counts, held against the one in
+"""What the compiler makes of the shipped kernels, without a GPU: a table of counts, compared with the one in
 `bench/baseline.txt`.
 
     python bench/static.py                  build everything, show what differs from the baseline (before → after)
@@ -143,11 +143,11 @@ def difference(before: Mapping[str, Row], after: Mapping[str, Row]) -> str:
     changed = [name for name in after if name in before and before[name] != after[name]]
     lines = [[*COLUMNS, "variant"]]
     lines += [
-        [*(told(before[name].get(c, 0), after[name][c]) for c in COLUMNS), name]
+        [*(shown(before[name].get(c, 0), after[name][c]) for c in COLUMNS), name]
         for name in changed[:MAX_LINES]
     ]
     both = [name for name in after if name in before]
-    lines.append([*(told(total(before, both, c), total(after, both, c)) for c in COLUMNS), "all together"])
+    lines.append([*(shown(total(before, both, c), total(after, both, c)) for c in COLUMNS), "all together"])
     rest = f" (the first {MAX_LINES} are shown)" if len(changed) > MAX_LINES else ""
     gone, new = len(set(before) - set(after)), len(set(after) - set(before))
     return (
@@ -160,7 +160,7 @@ def total(rows: Mapping[str, Row], names: Iterable[str], column: str) -> int:
     return sum(rows[name].get(column, 0) for name in names)
 
 
-def told(before: int, after: int) -> str:
+def shown(before: int, after: int) -> str:
     return str(after) if before == after else f"{before}→{after}"
 
 

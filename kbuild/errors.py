@@ -1,4 +1,4 @@
-"""Where something is in the user's source, and how a mistake there is told.
+"""Where something is in the user's source, and how a mistake there is reported.
 
 Every message of kbuild points at a line of the user's kernel or at a key of the manifest.  `Loc` names the
 place, `KbuildError` carries it, `render` prints it with the source line and a caret:
@@ -104,7 +104,7 @@ class InterpretError(KbuildError):
 
 
 class InternalError(KbuildError):
-    """kbuild itself broke a promise: never the user's mistake, always a bug to report."""
+    """An invariant of kbuild is broken: never the user's mistake, always a bug to report."""
 
 
 class ErrorGroup(KbuildError):
@@ -121,13 +121,13 @@ class ErrorGroup(KbuildError):
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """The known word most like one that is not; empty if none is as like as that (1: the same letters)."""
-    import difflib  # Only where there is a mistake to tell.
+    import difflib  # Only where there is a mistake to report.
 
     return next(iter(difflib.get_close_matches(word, known, 1, likeness)), "")
 
 
 def register_source(file: str, text: str) -> None:
-    """Make the lines of a source that is no file on disk available to `render`."""
+    """Make the lines of a source that is not a file on disk available to `render`."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
 
 
@@ -153,7 +153,7 @@ def _render_single(error: KbuildError) -> str:
 
 
 def _excerpt(loc: Loc) -> list[str]:
-    """The source line of a place, and carets below its range; empty when the source is not to be had."""
+    """The source line of a place, and carets below its range; empty when the source is not available."""
     text = linecache.getline(loc.file, loc.line).rstrip("\n")
     if not text.strip():
         return []

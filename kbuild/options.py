@@ -177,7 +177,7 @@ class CompileOptions:
             known = by_name(name)
             if known is None:
                 close = nearest(name, [each.name for each in options()])
-                raise UsageError(f"there is no option {name}", help=f"did you mean {close}?" if close else "")
+                raise UsageError(f"unknown option {name}", help=f"did you mean {close}?" if close else "")
             if not known.is_legal(value):
                 raise UsageError(f"{name} is {value!r}", help=f"it must be {known.expected}")
             chosen[known.name] = value

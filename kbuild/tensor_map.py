@@ -1,4 +1,4 @@
-"""Tensor maps as parameters of kernels: what the compiler asks of whoever launches one.
+"""Tensor maps as parameters of kernels: what the compiler requires of the launch.
 
     tensormap f16:nan 1x128x64 128 a Z,M,K stride_z,stride
               element box      swizzle base sizes strides

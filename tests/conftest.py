@@ -199,7 +199,7 @@ def same_meaning(before: Module, after: Module, options: dict[str, str]) -> None
 
 
 def example_arguments(module: Module, options: dict[str, str]) -> list[Any]:
-    """Arguments for a kernel: arrays of small whole numbers, integers that keep the promised divisibility."""
+    """Arguments for a kernel: arrays of small whole numbers, integers that keep the assumed divisibility."""
     generator = np.random.default_rng(0)
     arguments: list[Any] = []
     for argument, hints in zip(module.kernel.arguments, module.kernel.argument_hints):

@@ -114,7 +114,7 @@ ROW = """\
         Key(
             "homepage",
             (Package, "homepage"),
-            Text(patterns=(Pattern(r"https://.+", "{} is no address", "it begins with https://"),), one_line=True),
+            Text(patterns=(Pattern(r"https://.+", "{} is not an address", "it begins with https://"),), one_line=True),
         ),
 """
 USE = """\
@@ -133,17 +133,17 @@ def test_a_key_of_the_manifest_is_a_field_a_row_and_its_use(tree: Path) -> None:
     """No loader is touched: the row is what checks, and the record, the JSON Schema and the manual have the key."""
     manifest = MANIFEST.replace("[{ unroll_limit = 8 }]", "[]")
 
-    def told(value: str) -> str:
+    def listed(value: str) -> str:
         (tree / "kernels.toml").write_text(manifest.replace('"added"', f'"added", homepage = {value}'))
         return kbuild(tree, "list").stderr
 
-    assert "kernels.toml:3: package.homepage: unknown key" in told('"https://example.org"')
+    assert "kernels.toml:3: package.homepage: unknown key" in listed('"https://example.org"')
     insert(tree / "kbuild/aot/manifest/model.py", "    ptxas: str", FIELD)
     insert(tree / "kbuild/aot/manifest/schema.py", 'Key("summary", (Package', ROW)
     insert(tree / "kbuild/aot/artifact/wheel.py", '["Requires-Python: >=3.10"]', USE)
-    assert "kernels.toml:3: package.homepage: expected a string, found the int 7" in told("7")
-    assert 'kernels.toml:3: package.homepage: "example.org" is no address' in told('"example.org"')
-    assert told('"https://example.org"') == "1 variants, 0 excluded\n"
+    assert "kernels.toml:3: package.homepage: expected a string, found the int 7" in listed("7")
+    assert 'kernels.toml:3: package.homepage: "example.org" is not an address' in listed('"example.org"')
+    assert listed('"https://example.org"') == "1 variants, 0 excluded\n"
     assert "Project-URL: Homepage, https://example.org" in python(tree, "-c", METADATA).stdout
     (tree / "kernels.toml").write_text(manifest)
     assert "Homepage" not in python(tree, "-c", METADATA).stdout and kbuild(tree, "list").returncode == 0

@@ -1,4 +1,4 @@
-"""The house rules, kept by reading the source: who may import whom, what has one home, and what goes by which
+"""The house rules, checked by reading the source: which module may import which, what has one home, and what goes by which
 name."""
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "cli": {"errors", "options", "targets", "kbuild", "driver", "aot"},
     "kbuild": {"errors", "driver", "language"},
 }
-"""Who sees whom.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the
+"""Which part may import which.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the
 package itself."""
 
 HOMES = {
@@ -92,7 +92,7 @@ RUFF = shutil.which("ruff", path=os.pathsep.join([str(Path(sys.executable).paren
 """The one beside this Python first."""
 
 LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py", "compiler/library/scaled.py")
-"""Files in the language itself: kernels are compiled from their text, and nobody imports them."""
+"""Files in the language itself: kernels are compiled from their text and never imported."""
 
 REWRITTEN = {
     "tt.advance": "rewrite_tensor_pointer",
@@ -205,7 +205,7 @@ def test_what_comes_from_outside_stays_in_its_home() -> None:
 
 
 def test_the_environment_is_read_at_the_edges_alone() -> None:
-    """By the command line, the build backend, and the stand-in in a process of tests, which the launcher's
+    """By the command line, the build backend, and the fake driver in a process of tests, which the launcher's
     variable names."""
     pattern = re.compile(r"\bos\.(?:environb?|getenv)\b|\bsys\.argv\b")
     readers = {short(path) for path in MODULES if pattern.search(path.read_text())}

@@ -84,7 +84,7 @@ def test_what_no_options_have_as_tags_is_refused(tags: str) -> None:
         ({"num_stages": 17}, "num_stages is 17\nhelp: it must be 1 to 16"),
         ({"maxnreg": 8}, "maxnreg is 8\nhelp: it must be 16 to 255"),
         ({"debug": 1}, "debug is 1\nhelp: it must be true or false"),
-        ({"num_warp": 4}, "there is no option num_warp\nhelp: did you mean num_warps?"),
+        ({"num_warp": 4}, "unknown option num_warp\nhelp: did you mean num_warps?"),
     ],
 )
 def test_illegal_values_are_refused(source: str, values: dict[str, Any], says: str) -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def one_per_configuration() -> list[Variant]:
-    """Of the variants that differ in element type and promises alone, the first and the last."""
+    """Of the variants that differ in element type and hints alone, the first and the last."""
     groups: dict[tuple[object, ...], list[Variant]] = {}
     for variant in expand(load(ROOT / "kernels.toml", "kernels.toml")).variants:
         key = (variant.kernel, variant.arch, variant.constexprs, variant.options)

@@ -2,7 +2,7 @@
 
     python bench/fuzz/fuzz_gpu.py DIR [--library libcuda.so.1] [--show 20]
 
-It needs the driver and numpy.  Outputs begin poisoned.  Launches run in a process that is started anew where
+It needs the driver and numpy.  Outputs begin poisoned.  Launches run in a process that is restarted where
 one breaks or hangs. Prints a table at the end; the exit status is 1 when there was a difference.
 """
 
@@ -115,7 +115,7 @@ def wrong(record: Record, found: dict[str, np.ndarray]) -> str:
 
 
 def work(pipe: Any, folder: Path, library: str, first: int) -> None:
-    """Launch records from number `first` on, and tell the outcome of each."""
+    """Launch records from number `first` on, and send the outcome of each."""
     try:
         device = Device(library=library)
     except ToolError as error:
@@ -153,14 +153,14 @@ def main() -> int:
         other.close()
         while True:
             try:
-                told = (
+                message = (
                     pipe.recv()
                     if pipe.poll(PATIENCE + 30)
                     else (number, name, f"hangs: no end after {PATIENCE} s")
                 )
             except EOFError:
-                told = number, name, f"the process died with {process.exitcode}"
-            index, name, outcome = told
+                message = number, name, f"the process died with {process.exitcode}"
+            index, name, outcome = message
             if index < 0:
                 if outcome:
                     print(outcome)

@@ -101,10 +101,10 @@ def in_processes(mutants: Mutants, seeds: range, seconds: float) -> list[tuple[i
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading, "rb") as lines:
-            told = [line.decode().rstrip("\n").partition("\t") for line in lines]
+            reports = [line.decode().rstrip("\n").partition("\t") for line in lines]
         _, status = os.waitpid(child, 0)
-        results += [(int(seed), text) for seed, _, text in told]
-        left = left[len(told) :]
+        results += [(int(seed), text) for seed, _, text in reports]
+        left = left[len(reports) :]
         if left:
             number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             how = signal.Signals(number).name if number else f"exit status {status}"

@@ -297,7 +297,7 @@ class Campaign:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Caught and planted by area, then the survivors, and what can't be told."""
+    """Caught and planted by area, then the survivors, and what is undecided."""
     lines = []
     decided = [outcome for outcome in outcomes if outcome.caught is not None]
     for area in dict.fromkeys(outcome.planted.area for outcome in decided):

@@ -74,7 +74,7 @@ class Code(NamedTuple):
     entry: str
     shared: int
     passed: tuple[str, ...]
-    """Names of the arguments it takes; what is no argument of the kernel's gets a null pointer."""
+    """Names of the arguments it takes; what is not an argument of the kernel gets a null pointer."""
 
 
 class Row(NamedTuple):
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def matmul_rows() -> Iterator[Row]:
-    """Products, both major orders of B."""
+    """Matrix multiplications, both major orders of B."""
     shapes = [
         (4096, 4096, 4096, "fp16", False),
         (4096, 4096, 4096, "fp16", True),
@@ -291,14 +291,14 @@ class Launch(NamedTuple):
     """A candidate's code, loaded and found right."""
 
     compiler: str
-    told: str
+    label: str
     """The configuration, and what the driver's compiler made of it."""
     error: float
     call: Callable[[], None]
 
 
 def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]:
-    """Check all candidates of both compilers, then time those in turns that may be the best; prints and gives
+    """Check all candidates of both compilers, then time those that may be the best, interleaved; prints and returns
     one line."""
     import torch
 
@@ -310,7 +310,7 @@ def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]
         for compiler, code in made[repr(candidate)].items():
             found = checked(row, candidate, compiler, code, arguments, result, right)
             if isinstance(found, str):
-                print(f"    {compiler} {told(candidate)}: {found}", flush=True)
+                print(f"    {compiler} {label_of(candidate)}: {found}", flush=True)
             else:
                 launches.append(found)
     finalists: dict[Launch, Callable[[], None]] = {}
@@ -319,19 +319,19 @@ def time_row(row: Row, made: dict[str, dict[str, Code | str]]) -> dict[str, Any]
         finalists |= {launch: calls[launch] for launch in interleaved.shortlist(calls, clock)}
     times = interleaved.interleave(finalists, clock)
     for launch, us in times.items():
-        print(f"    {launch.compiler} {launch.told}: {us:.1f} us", flush=True)
+        print(f"    {launch.compiler} {launch.label}: {us:.1f} us", flush=True)
     best = {launch.compiler: launch for launch in sorted(times, key=times.__getitem__, reverse=True)}
     own, peer = times[best["kbuild"]], times[best["triton"]]
     print(
         f"{row.group:9} {row.shape:28} kbuild {own:8.1f} us {row.work / own / 1e6:6.1f} TFLOP/s "
-        f"[{best['kbuild'].told}]  triton {peer:8.1f} us [{best['triton'].told}]  {peer / own:.2f}x",
+        f"[{best['kbuild'].label}]  triton {peer:8.1f} us [{best['triton'].label}]  {peer / own:.2f}x",
         flush=True,
     )
     return {
         "group": row.group,
         "shape": row.shape,
         "us": {name: times[launch] for name, launch in best.items()},
-        "best": {name: launch.told for name, launch in best.items()},
+        "best": {name: launch.label for name, launch in best.items()},
         "error": {name: launch.error for name, launch in best.items()},
     }
 
@@ -357,10 +357,12 @@ def checked(
     error = ((result.float() - right).norm() / right.norm()).item()
     if not error < 2e-2:
         return f"WRONG, error {error:.1e}"
-    return Launch(compiler, f"{told(candidate)}, {registers} registers, {local} bytes of stack", error, call)
+    return Launch(
+        compiler, f"{label_of(candidate)}, {registers} registers, {local} bytes of stack", error, call
+    )
 
 
-def told(candidate: Candidate) -> str:
+def label_of(candidate: Candidate) -> str:
     values = ",".join(
         str(int(value)) for name, value in candidate.constexprs.items() if name.startswith("BLOCK")
     )

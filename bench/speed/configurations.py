@@ -23,7 +23,7 @@ Configuration = dict[str, Any]
 
 
 def kernel_module(name: str) -> ModuleType:
-    """A fresh module of kernels/<name>.py, which is no package: what Triton's JIT takes."""
+    """A fresh module of kernels/<name>.py, which is not a package: what Triton's JIT takes."""
     spec = importlib.util.spec_from_file_location(f"kernels_{name}", ROOT / "kernels" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -62,7 +62,7 @@ def configurations(kernel: str, dtype: str, **facts: Any) -> list[Configuration]
 
 
 def grid_of(kernel: str, m: int, n: int, tile: Configuration, num_sms: int) -> tuple[int, ...]:
-    """The manifest's grid for a product; what a tile leaves out is zero, and clusters are of one, as by
+    """The manifest's grid for a matmul; what a tile leaves out is zero, and clusters are of one, as by
     default."""
     return _grid_of(kernel, m, n, tuple(tile.items()), num_sms)
 

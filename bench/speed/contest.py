@@ -1,4 +1,4 @@
-"""Rows of `gpu.py`: what is called for one shape, checked against float64 and timed in turns."""
+"""Rows of `gpu.py`: what is called for one shape, checked against float64 and timed interleaved."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def row(
     vendor: dict[str, Callable[[], Any]],
     limit: float,
 ) -> None:
-    """Check everyone's result, time them in turns, record and print one line.
+    """Check each contender's result, time them interleaved, record and print one line.
 
-    What is written goes to `out`, `error` tells how far a result is off, of which `limit` is allowed; `work`
+    What is written goes to `out`, `error` says how far a result is off, of which `limit` is allowed; `work`
     is bytes or operations.  `theirs` are Triton's best configurations, of which the best one counts.  Where
     there are enough bytes, a device copy that moves as many takes its turns as well.
     """

@@ -3,7 +3,7 @@
     python bench/speed/gpu.py --package dist/….whl --json out.json [--only matmul,attention] [--rows 'N4096 D128']
     [--plot …]
 
-Needs torch and triton beside the built package.  Every result, the peers' too, is held against float64 before
+Needs torch and triton beside the built package.  Every result, the peers' too, is checked against float64 before
 it is timed; times are medians by CUDA events with a cold L2 cache, in microseconds, of launches in random
 order (`aot/tune/interleaved.py`); Triton gets the best of the listed configurations and of those of
 kernels.toml.  `report.py` makes tables and a plot of the JSON, `ampere.py` compares sm_80 code, `static.py`

@@ -1,4 +1,4 @@
-"""Groups of `gpu.py` with dots: matrix products of all types, also by persistent programs."""
+"""Groups of `gpu.py` with dots: matmuls of all types, also by persistent programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TILES = [
     (128, 128, 32, 4, 4),
 ]
 SKINNY_TILES = [(16, *rest) for rest in itertools.product((64, 128), (128, 256), (4, 8), (3, 4, 5))]
-PRODUCTS = [
+SHAPES = [
     ((4096,) * 3, HALF),
     ((8192,) * 3, HALF),
     ((1024,) * 3, HALF),
@@ -40,7 +40,7 @@ def matmul() -> None:
     kernel = kernel_module("matmul").matmul_kernel
     torch.backends.cuda.matmul.allow_tf32 = True
     programs = multiprocessors()
-    shapes = [(shape, dtype, transposed) for shape, dtype in PRODUCTS for transposed in (False, True)]
+    shapes = [(shape, dtype, transposed) for shape, dtype in SHAPES for transposed in (False, True)]
     shapes += [
         ((8192, 8192, 512), HALF, True),
         *(((size,) * 3, HALF, False) for size in (1000, 1536, 3000, 3072, 4088)),
@@ -56,7 +56,7 @@ def matmul() -> None:
         right = a.double() @ b.double()
         order = "column_major" if transposed else "row_major"
         own = configurations("matmul", SHORT[dtype], specialize=order)
-        # Without tiles of two products: what Triton's warp specialisation makes of them reads outside of the
+        # Without tiles of two dots: what Triton's warp specialisation makes of them reads outside of the
         # operands.
         own = [c for c in own if (c["BLOCK_M"] <= 16) == (m <= 16) and not c.get("FIRST_N")]
         peer = contest.best_of(
@@ -77,7 +77,7 @@ def matmul() -> None:
 
 
 def persistent() -> None:
-    """Products by as many programs as there are multiprocessors."""
+    """Matmuls by as many programs as there are multiprocessors."""
     kernel = kernel_module("matmul").matmul_persistent_kernel
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     programs = multiprocessors()

@@ -25,7 +25,7 @@ SHAPES = [
 
 
 def copy() -> None:
-    """The device's copy, which memory-bound kernels are held against."""
+    """The device's copy, which memory-bound kernels are compared with."""
     for power in (27, 28, 29):
         us = interleaved.interleave({"copy": copy_of(2 << power)}, CLOCK)["copy"]
         contest.record("copy", f"device copy of 2^{power} bytes", us, 0.0, 2 << power, "GB/s", {}, {}, True)

@@ -21,7 +21,7 @@ and their `errors`; where memory is the limit `bytes`, and from LARGE on `copy`,
 copy that moves as many."""
 
 LARGE = 256e6
-"""Bytes from which on a kernel is held against the device's copy."""
+"""Bytes from which on a kernel is compared with the device's copy."""
 _SQUARE = [
     f"{size} {dtype}{order}"
     for size, dtype in (

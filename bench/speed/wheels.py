@@ -1,10 +1,10 @@
-"""Built packages against each other on a GPU, in turns, on the rows of gpu.py, and on products whose pointers
+"""Compares built packages on a GPU by interleaved timing, on the rows of gpu.py and on matmuls whose pointers
 are one element off: whether a change makes a shipped kernel slower.
 
     python bench/speed/wheels.py OLD.whl NEW.whl [MORE.whl …] [--only matmul,attention] [--rows 'N4096 D128']
     [--json out.json]
 
-All packages have one import name; the first is the baseline.  Every package's result is held against float64
+All packages have one import name; the first is the baseline.  Every package's result is checked against float64
 before it is timed; then all are launched in random order with a cold L2 cache, and medians are compared
 (`aot/tune/interleaved.py`).  The table gives the baseline's time over each package's: below 1 the package is
 slower.  Exit code 1 when a result is wrong or a row is slower than `--bound` allows.
@@ -57,12 +57,12 @@ def main() -> int:
         "--seconds", type=float, default=interleaved.SECONDS, help="of device time for each row (%(default)s)"
     )
     parser.add_argument(
-        "--bound", type=float, default=0.0, help="least ratio that is no failure: 0.99 allows 1 %% more time"
+        "--bound", type=float, default=0.0, help="least ratio that passes: 0.99 allows 1 %% more time"
     )
     parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     options = parser.parse_args()
     if len(options.wheels) < 2:
-        parser.error("two wheels at least: one to hold the others against")
+        parser.error("two wheels at least: one to compare the others with")
     table = Table([load(wheel, options.name, index) for index, wheel in enumerate(options.wheels)], options)
     contest.asked_for = re.compile(options.rows)
     contest.best_of = lambda choices, call: {}  # No peers here.
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def unaligned() -> None:
-    """Products that only the variants for any pointers and strides take."""
+    """Matmuls that only the variants for any pointers and strides take."""
     shapes, types = (
         ((16, 8192, 8192), (1024,) * 3, (4096,) * 3),
         (contest.HALF, contest.BRAIN, contest.SINGLE),

@@ -1,5 +1,4 @@
-"""The stand-in for the CUDA driver that knows a project's cubins: for tests of its wheel on machines without
-a GPU."""
+"""The fake driver that knows a project's cubins: for tests of its wheel on machines without a GPU."""
 
 from __future__ import annotations
 

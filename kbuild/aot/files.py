@@ -1,6 +1,6 @@
 """Writing files so that a build may be cut off at any point: whole, or not at all, and only when they change.
 
-And where the files of kbuild's own that are no modules lie.
+Also where kbuild's own files that are not modules lie.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _has(path: Path, data: bytes) -> bool:
 
 def _put(path: Path, data: bytes, mode: int, is_durable: bool) -> None:
     """Writes a file under another name, and gives it its own; durable, it waits for the disk in between."""
-    import tempfile  # Whoever only words an error needs none of its modules.
+    import tempfile  # Wording an error needs none of its modules.
 
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The only hashing of builds: when two cubins are the same, told from what goes into them.
+"""The only hashing of builds: whether two cubins are the same, judged by what goes into them.
 
 A digest is sha256 of canonical JSON.  Paths, clocks, line numbers and the environment are not in it, so that
-a moved line, a copied checkout or a touched file compiles nothing anew.
+a moved line, a copied checkout or a touched file causes no recompilation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kbuild.aot.files import templates_directory
 
 _SEAL = "seal"
 FORMAT = 1
-"""Raised when the meaning of a cubin's facts changes, so that older cache entries are no longer found."""
+"""Raised when the meaning of a cubin's facts changes, so that older cache entries are not found."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -100,7 +100,7 @@ class FileDigests:
             self._known = unseal(record.read_bytes()) or {}
 
     def get(self, file: Path) -> str:
-        """The digest of a file, read anew if its size, inode or times are others than recorded."""
+        """The digest of a file, read again if its size, inode or times differ from those recorded."""
         status = file.stat()
         state = [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
         entry = self._known.get(str(file))
@@ -126,7 +126,7 @@ def _read_digest(file: Path) -> str:
 def _installed_digest(file: Path, size: int, mtime_ns: int) -> str | None:
     """The digest that the wheel a file was installed from gives for it in its RECORD, the format of PEP 376.
 
-    None where there is no such line, the size is another, or the file is younger than the RECORD, which
+    None where that line is missing, the size is another, or the file is younger than the RECORD, which
     installers write last.  Reading ptxas and LLVM instead, 230 MB, takes as long as compiling two variants,
     before any can start.
     """

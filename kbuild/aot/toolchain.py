@@ -44,7 +44,7 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
         if path := environment.get(variable, ""):
             if not _is_program(path):
                 raise ToolError(
-                    f"{variable} is {path}, which is no program",
+                    f"{variable} is {path}, which is not a program",
                     help="unset it to use that of NVIDIA's wheels",
                 )
             _require_fit(variable, path, series, min_driver)
@@ -59,8 +59,8 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
 
 
 def ptxas_of_code(environment: Mapping[str, str], series: str = "", min_driver: int = 0) -> str | None:
-    """The ptxas that PTX is made for where it need not be there: None stands for the preferred version, where
-    there is none and nobody asks for one.  Arguments and errors else as for `find_ptxas`."""
+    """The ptxas that PTX is made for, which need not be installed: None stands for the preferred version,
+    where none is found or requested.  Other arguments and errors are those of `find_ptxas`."""
     try:
         return find_ptxas(environment, series, min_driver).path
     except ToolError:
@@ -123,7 +123,7 @@ def find_cc(environment: Mapping[str, str]) -> Tool:
     if words := shlex.split(environment.get("CC", "")):
         if path := shutil.which(words[0], path=environment.get("PATH")):
             return Tool("cc", path, "CC", tuple(words[1:]))
-        raise ToolError(f"CC is {words[0]}, which is no program")
+        raise ToolError(f"CC is {words[0]}, which is not a program")
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name, path=environment.get("PATH")):
             return Tool("cc", path, "PATH")
@@ -135,14 +135,14 @@ def find_cc(environment: Mapping[str, str]) -> Tool:
 
 def find_llvm() -> Tool:
     """The library with LLVM, in the llvmlite package, which is found without importing it."""
-    from kbuild.compiler.backend.llvm_library import library_path  # Not for those who only look for ptxas.
+    from kbuild.compiler.backend.llvm_library import library_path  # Not needed to look for ptxas.
 
     return Tool("llvmlite", str(library_path()), "llvmlite package")
 
 
 def version(tool: Tool) -> str:
-    """The last telling line that the program prints for `--version`; what is wrong, in brackets, if it cannot
-    run."""
+    """The last line with a version that the program prints for `--version`; the error, in brackets, if it
+    cannot run."""
     command = [tool.path, *tool.arguments, "--version"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)

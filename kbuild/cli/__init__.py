@@ -27,8 +27,8 @@ make as they take to find a variant in the cache."""
 
 
 def run() -> NoReturn:
-    """The whole process: ends it when the command has, for taking Python and LLVM apart takes as long as a
-    small compile."""
+    """The whole process: exits at once when the command is done, since tearing down Python and LLVM takes as
+    long as a small compile."""
     # Compiling makes many objects and keeps most: looking for dead cycles 70 times as rarely saves a tenth of
     # the time.
     gc.set_threshold(50_000)
@@ -70,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone; there is no one to tell.
+        # The reader of the output has gone; nothing can be reported.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KbuildError as error:
         print(described(error), file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        # A directory that cannot be written, a full disk: the user's to mend, and said without a stack.
+        # A directory that cannot be written, a full disk: for the user to mend, so without a stack.
         if verbose:
             _print_stack()
         print(f"error: {why(error)}", file=sys.stderr)
@@ -121,7 +121,7 @@ def _command(words: list[str]) -> int:
 
 
 def _print_stack() -> None:
-    import traceback  # For a mishap alone.
+    import traceback  # Needed only for an internal error.
 
     traceback.print_exc()
 

@@ -41,7 +41,7 @@ exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manif
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Tells mistakes as kbuild tells all others."""
+    """Reports mistakes as kbuild reports all others."""
 
     def error(self, message: str) -> Any:
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
@@ -160,7 +160,7 @@ def _add_checking(verbs: _Verbs) -> None:
             "-C -j -k -v -q --json --dry-run --arch --no-cache --color",
             jobs="processes (default: MAX_JOBS, or as many as processors)",
             verbose="say what each run came to",
-            no_cache="run everything anew",
+            no_cache="run everything again",
         )
     )
     _add_mutate(

@@ -105,7 +105,7 @@ def test_the_c_compiler_is_that_of_CC_with_its_words_or_the_first_on_the_path(tm
     )
     named = toolchain.find_cc({"PATH": path, "CC": "clang -m64 '-I a b'"})
     assert named == toolchain.Tool("cc", str(clang), "CC", ("-m64", "-I a b"))
-    with pytest.raises(ToolError, match="CC is icc, which is no program"):
+    with pytest.raises(ToolError, match="CC is icc, which is not a program"):
         toolchain.find_cc({"PATH": path, "CC": "icc -O2"})
     with pytest.raises(ToolError, match="no C compiler is to be found"):
         toolchain.find_cc({"PATH": str(tmp_path)})

@@ -190,15 +190,15 @@ def test_a_campaign_says_what_was_caught_and_what_was_not_and_leaves_the_tree_al
         for m in of_python(LEAST)
     }
     mutants = [found[key] for key in wanted]
-    told: list[Outcome] = []
+    reported: list[Outcome] = []
     campaign = Campaign(root, tmp_path / "copies")
     assert campaign.learn(mutants, tmp_path / "notes") == ["tests/test_small.py::test_wrong"], (
         "which fails without a mistake"
     )
-    outcomes = campaign.run(mutants[:3], told.append)
+    outcomes = campaign.run(mutants[:3], reported.append)
     campaign.timeout = 5.0
-    outcomes += campaign.run(mutants[3:], told.append)
-    assert outcomes == told
+    outcomes += campaign.run(mutants[3:], reported.append)
+    assert outcomes == reported
     assert [(o.planted.mutant.line, o.caught) for o in outcomes] == [
         (2, True),
         (6, False),
@@ -246,7 +246,7 @@ def test_the_tests_of_a_mistake_are_those_that_execute_its_statement() -> None:
 
     assert asked(7) == ["f", "process"]
     assert asked(9) == ["g", "f", "process"]
-    assert asked(2) == ["process", "g", "f"], "a table: whoever uses the module"
+    assert asked(2) == ["process", "g", "f"], "a table: everything that uses the module"
 
 
 def test_short_tests_come_first_those_of_a_fixture_together_and_time_is_bounded() -> None:

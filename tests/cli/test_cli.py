@@ -114,7 +114,7 @@ def test_failed_variants_are_reported_and_the_others_built(
     )
     assert "help: this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_80 -s" in err
     assert err.count("NEGATE is not for this kernel") == 1, (
-        "what several variants have in common is told once"
+        "what several variants have in common is reported once"
     )
     assert "likewise:\n  scale.sm_80.fp16.NEGATE=1.BLOCK=512,SCALE=2.0.w4s3\n  scale.sm_90" in err
     assert "Traceback" not in err
@@ -259,7 +259,7 @@ def test_wrong_variables(
     monkeypatch.setenv("MAX_JOBS", "1")
     monkeypatch.setenv("KBUILD_PTXAS", "/no/ptxas")
     code, _, err = run(capsys, "build")
-    assert code == 1 and "KBUILD_PTXAS is /no/ptxas, which is no program" in err
+    assert code == 1 and "KBUILD_PTXAS is /no/ptxas, which is not a program" in err
 
 
 def test_a_cache_that_cannot_be_used_is_said_once(

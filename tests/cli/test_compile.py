@@ -183,7 +183,7 @@ def test_dump(tmp_path: Path) -> None:
         ),
         (
             [*VECTOR_ADD, "-o", "README.md"],
-            "error: cannot write README.md/vector_add_kernel.sm_90.cubin: README.md is no directory",
+            "error: cannot write README.md/vector_add_kernel.sm_90.cubin: README.md is not a directory",
         ),
         ([*VECTOR_ADD, "--dump", "README.md/x"], "error: cannot write to README.md/x: Not a directory"),
         ([*VECTOR_ADD, "-c", "BLOCK=1,BLOCK=2"], "error: -c 'BLOCK=1,BLOCK=2': BLOCK is given twice"),

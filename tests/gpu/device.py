@@ -63,7 +63,7 @@ class Device:
         maps: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Run a kernel once and give back the arrays it was given, as they are afterwards.  `maps` are the
-        types of the tensor maps that it takes besides, as the compiler's metadata tells them.
+        types of the tensor maps that it takes besides, as the compiler's metadata lists them.
 
         Raises RuntimeError for a driver error, AssertionError for a write into a red zone.
         """

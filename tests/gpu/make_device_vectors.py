@@ -89,8 +89,8 @@ def run(device: Device, program: Program) -> dict[str, np.ndarray]:
     return dict(zip(program.arrays, after))
 
 
-def products(device: Device) -> dict[str, np.ndarray]:
-    """The accumulators of each product, as bytes."""
+def mmas(device: Device) -> dict[str, np.ndarray]:
+    """The accumulators of each MMA, as bytes."""
     found = {}
     for name in device_products.SYNCHRONOUS + device_products.WARPGROUPS:
         after = run(device, device_products.AskedMma(name).program)
@@ -170,12 +170,12 @@ def errors(sources: Sequence[np.ndarray], found: np.ndarray, exact: Callable[...
 
 def main(names: list[str], output: Path) -> None:
     device = Device()
-    found = lanes(device, names) | products(device)
+    found = lanes(device, names) | mmas(device)
     sizes = np.array([len(value) for value in found.values()], np.uint32)
     np.savez_compressed(
         output, names=np.array("\n".join(found)), sizes=sizes, results=np.concatenate(list(found.values()))
     )
-    print(f"{len(names)} instructions, {len(found) - len(names)} products, {output.stat().st_size} bytes")
+    print(f"{len(names)} instructions, {len(found) - len(names)} MMAs, {output.stat().st_size} bytes")
     survey(device)
     contradictions(device)
 

@@ -309,7 +309,7 @@ def strides_of(layout: str, rows: int, columns: int) -> tuple[int, int]:
 def matmul(
     package, a_values, b_values, layouts=("row", "row", "row"), offsets=(0, 0, 0), right=None, what=None
 ):
-    """One launch on whole numbers, whose products are exact in every type."""
+    """One launch on whole numbers, whose dots are exact in every type."""
     memory = Memory()
     (m, k), n = a_values.shape, b_values.shape[1]
     a = memory.input(a_values, strides_of(layouts[0], m, k), offsets[0])

@@ -121,7 +121,7 @@ def operands(generator: Any, shape: tuple[int, int, int], dtype: Any, transposed
     return a.to(dtype), b.to(dtype).t() if transposed else b.t().contiguous().to(dtype)
 
 
-PRODUCTS = (
+SHAPES = (
     (131, 257, 67),
     (16, 8192, 8192),
     (64, 64, 8192),
@@ -135,7 +135,7 @@ PRODUCTS = (
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("transposed", [False, True], ids=["row-major", "B-transposed"])
-@pytest.mark.parametrize("shape", PRODUCTS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_matmul(package, generator, dtype, transposed, shape):
     a, b = operands(generator, shape, DTYPES[dtype], transposed)
     c = torch.empty(shape[:2], dtype=DTYPES[dtype], device="cuda")
@@ -145,7 +145,7 @@ def test_matmul(package, generator, dtype, transposed, shape):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", ["odd strides", "all transposed"])
 def test_matmul_of_other_layouts(package, generator, dtype, layout):
-    """Those that the copy engine cannot read."""
+    """Those that TMA cannot read."""
     m, n, k = 520, 528, 1040
     a, b = operands(generator, (m, n, k), DTYPES[dtype], transposed=layout == "all transposed")
     if layout == "odd strides":

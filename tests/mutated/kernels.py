@@ -46,8 +46,8 @@ def kernel(x, y, out, n, stride, factor, BLOCK: tl.constexpr, FLAG: tl.constexpr
         k += 1
     tile = tl.reshape(total, (BLOCK // 16, 16))
     other = tl.trans(tile)
-    product = tl.dot(tile.to(tl.float16), other.to(tl.float16))
-    row = tl.sum(product, axis=1)
+    squares = tl.dot(tile.to(tl.float16), other.to(tl.float16))
+    row = tl.sum(squares, axis=1)
     biggest = tl.max(tl.where(mask, a, -float("inf")), axis=0)
     if FLAG:
         wide = tl.exp(row[:, None] - biggest) + tl.cumsum(tile, axis=1)
@@ -90,7 +90,7 @@ _NAMES = (
     "tl",
     "helper",
     "total",
-    "nobody",
+    "unknown",
     "len",
     "print",
     "int",
@@ -128,7 +128,7 @@ _FUNCTIONS = (
     "make_block_ptr",
     "make_tensor_descriptor",
     "inline_asm_elementwise",
-    "nobody",
+    "unknown",
     "math",
     "extra",
     "tensor",
@@ -260,7 +260,7 @@ def _mutate_body(body: list[ast.stmt], random_: random.Random) -> None:
 
 
 def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
-    """Put one node into the place of another; what then is no tree of Python has no text either."""
+    """Put one node into the place of another; what is then not a tree of Python has no text either."""
     for parent in ast.walk(tree):
         for name, value in ast.iter_fields(parent):
             if value is old:

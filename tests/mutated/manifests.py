@@ -125,7 +125,7 @@ STRANGE: tuple[Any, ...] = (
     "*fp16:16",
     "*{dtype}",
     "{dtype}",
-    "{nobody}",
+    "{unknown}",
     "tensordesc<fp16[64, 64]>",
     "tensordesc<fp16[]>",
     "sm_90",

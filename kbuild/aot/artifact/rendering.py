@@ -89,7 +89,7 @@ class PackageTable:
 
 
 def render(package_dir: Path, table: PackageTable) -> list[Path]:
-    """Writes all sources of the package; files that have the right bytes stay untouched.  Gives all their
+    """Writes all sources of the package; files that have the right bytes stay untouched.  Returns all their
     paths."""
     context = _context(table)
     texts = {name: template.render(context) for name, template in templates().items()}
@@ -300,8 +300,8 @@ def option_value(value: bool | int | float | str) -> str:
 
 
 def python_doc(text: str, indent: int = 0) -> str:
-    """A doc string literal: on its own lines where the text has none that could end it, an ordinary literal
-    otherwise."""
+    """A docstring literal: triple-quoted unless the text has something that would end it, else an ordinary
+    literal."""
     if '"""' in text or "\\" in text or text.endswith('"') or not text.replace("\n", "").isprintable():
         return repr(text)
     lines = text.strip().splitlines()

@@ -1,7 +1,7 @@
 """Choosing the row of a kernel's table that a call is launched with, and saying why.
 
-This module is copied as it stands into every package that kbuild makes (as `_selection.py`), so it knows the
-standard library alone.  The launcher does the same in C; the tests hold the two against each other.
+This module is copied as it stands into every package that kbuild makes (as `_selection.py`), so it imports
+only the standard library.  The launcher does the same in C; the tests compare the two.
 
 A call is reduced to facts: one 64-bit word each for the device's targets, its shared memory, every parameter,
 option and condition.  A row requires bits of each word.  The first row whose bits are all there is taken:
@@ -80,8 +80,8 @@ class LaunchParameter:
     grid_only: bool = False
     """Whether the grid alone needs it, so that a call that gives its grid may leave it out."""
     extent: tuple[int, int, int, int] | None = None
-    """Of what is not given but read off a tensor: the tensor's index, the axis, how many there are, and for a
-    stride the bytes of an element, 0 for a size.  Such parameters come last."""
+    """For a size or stride that is read from a tensor: the tensor's index, the axis, how many axes there are,
+    and for a stride the bytes of an element, 0 for a size.  Such parameters come last."""
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def runs_on_call(call: AskedCall, row: VariantEntry) -> bool:
 
 
 def _type_failures(parameter: LaunchParameter, argument: object, missing: int, fact: int) -> list[str]:
-    """That an argument is of another type than the row's, or does not fit it."""
+    """Says that an argument is of another type than the row's, or does not fit it."""
     wanted = [name for name, bit in TYPES.items() if missing & bit]
     if not wanted:
         return []

@@ -27,7 +27,7 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
-        return  # The kernel that needs it tells of that.
+        return  # The kernel that needs it reports that.
     folder = str(file.parent)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -224,13 +224,13 @@ def _parameters(
 
 def _split_type(text: str, where: str) -> tuple[str, str, int]:
     """Kind, type and hint bits of a type such as `*fp16:16`."""
-    type_, _, promise = text.partition(":")
+    type_, _, hint = text.partition(":")
     name = type_.removeprefix("*")
     kind = "pointer" if type_.startswith("*") else "float" if name in _FLOATS else "integer"
-    if name not in TYPES or (kind == "integer" and name[0] not in "iu") or promise not in HINT_WEIGHTS:
-        hint = f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1"
-        raise ManifestError(f'{where}: unknown type "{text}"', help=hint)
-    return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[promise] if kind != "float" else 0
+    if name not in TYPES or (kind == "integer" and name[0] not in "iu") or hint not in HINT_WEIGHTS:
+        advice = f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1"
+        raise ManifestError(f'{where}: unknown type "{text}"', help=advice)
+    return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[hint] if kind != "float" else 0
 
 
 def _options(
@@ -372,7 +372,7 @@ def _required_of_call(
 
 
 def _row_name(code: Code) -> str:
-    """What tells the row from others, for people."""
+    """What distinguishes the row from others, for people."""
     variant = code.variant
     values = [f"{name}={value}" for name, value in variant.values.items() if value is not None]
     hinted = {
@@ -384,7 +384,7 @@ def _row_name(code: Code) -> str:
 
 
 def _passed(code: Code, grid_args: tuple[tuple[str, str], ...]) -> tuple[tuple[int, str], ...]:
-    """What the cubin takes, by its own account; for what is no argument of the kernel's it gets a null
+    """The parameters that the cubin's facts list; one that is not an argument of the kernel gets a null
     pointer."""
     places = {name: index for index, (name, _) in enumerate(code.passed(grid_args))}
     return tuple((places.get(name, -1), _passed_type(type_, places)) for name, type_ in code.facts["params"])

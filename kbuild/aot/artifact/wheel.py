@@ -48,7 +48,7 @@ def make_wheel(
     }
     for name in entries:
         if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-            raise ValueError(f"{name!r} is no name for a file in a wheel")
+            raise ValueError(f"{name!r} cannot be the name of a file in a wheel")
     record = "".join(
         f"{name},sha256={_record_digest(data)},{len(data)}\n" for name, data in sorted(entries.items())
     )
@@ -108,7 +108,7 @@ def platform_tag(launcher: bytes) -> str:
 
 
 def needed_libraries(data: bytes) -> set[bytes]:
-    """The libraries that a 64-bit little-endian ELF file has the loader load; ValueError if it is none."""
+    """The libraries that a 64-bit little-endian ELF file needs; ValueError if it is not such a file."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF file")
     start, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)

@@ -47,12 +47,12 @@ class Built:
 
 
 def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
-    """Makes `package/<name>` and the wheel within the build directory; gives the path of the wheel."""
+    """Makes `package/<name>` and the wheel within the build directory; returns the path of the wheel."""
     fields = json.loads(package)
     manifest = load(Path(settings["project"], "kernels.toml"), settings["manifest"])
     if manifest_digest(manifest) != fields["manifest"]:
         raise ToolError("kernels.toml changed during the build", help="run kbuild build again")
-    # Before anything is read: what the files are when they are read is held against these.
+    # Before anything is read: the files, when they are read, are compared with these.
     identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
     _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
     built = [_read(build, file) for file in fields["jobs"]]
@@ -76,7 +76,7 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
 def write_archives(
     directory: Path, manifest: Manifest, built: Sequence[Built]
 ) -> list[tuple[Variant, dict[str, Any]]]:
-    """Writes `<arch>.kbz` for each architecture; gives the variants with their facts, which say where the
+    """Writes `<arch>.kbz` for each architecture; returns the variants with their facts, which say where the
     code is.
 
     Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index),
@@ -117,17 +117,17 @@ def _ships_ptx(built: Built, manifest: Manifest) -> bool:
 def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
     """The branch of drivers from which on all cubins run; later, where the manifest says so.
 
-    Raises ToolError where the manifest promises an earlier one.
+    Raises ToolError where the manifest asks for an earlier one.
     """
     versions = {str(one.facts["ptxas_version"]) for one in built}
     needed, version = max((ptxas_wheels.driver_of(version), version) for version in versions)
-    promised = manifest.package.min_driver
-    if promised and needed > promised:
+    requested = manifest.package.min_driver
+    if requested and needed > requested:
         raise ToolError(
-            f"package.min_driver is {promised}, but ptxas {version} made code for drivers from {needed} on",
-            help=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(promised)}"',
+            f"package.min_driver is {requested}, but ptxas {version} made code for drivers from {needed} on",
+            help=f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(requested)}"',
         )
-    return max(needed, promised)
+    return max(needed, requested)
 
 
 def key(built: Built) -> str:

@@ -1,4 +1,4 @@
-"""One step of a build: hands the job on standard input to the build's server and waits for the exit code.
+"""One step of a build: passes the job on standard input to the build's server and waits for the exit code.
 
 Run as `python -S -I client.py < job` in the build directory, a hundred times per build, so it imports nothing
 that Python has not loaded already: `_socket` is the part of `socket` that is built in, and loads in a
@@ -21,6 +21,6 @@ except OSError:
     pass
 if code:
     os._exit(code[0])
-# There is no server, or it has died: this process does the work itself.
+# No server, or it has died: this process does the work itself.
 os.lseek(0, 0, os.SEEK_SET)
 os.execv(sys.executable, [sys.executable, "-m", "kbuild", "@step"])

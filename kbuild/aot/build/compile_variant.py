@@ -65,7 +65,7 @@ def _add_portable(
         parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings)
     except (CompileError, ErrorGroup) as error:
         mistakes = "; ".join(str(single).splitlines()[0] for single in error.errors())
-        facts["warnings"] = [*facts["warnings"], f"there is no PTX of it for newer GPUs: {mistakes}"]
+        facts["warnings"] = [*facts["warnings"], f"it has no PTX for newer GPUs: {mistakes}"]
         return False
     files[job.portable_ptx] = parts["ptx"]
     facts["portable"] = json.loads(parts["facts"])
@@ -99,7 +99,7 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
     cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
     if not cubin.startswith(_CUBIN_MAGIC):
-        raise ToolError(f"ptxas gave {len(cubin)} bytes that are no cubin")
+        raise ToolError(f"ptxas wrote {len(cubin)} bytes that are not a cubin")
     return {"cubin": cubin, "ptx": ptx.encode(), "facts": canonical_json(compile_facts(artifact.metadata))}
 
 

@@ -162,7 +162,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 class _Reader:
-    """Tells ninja's lines apart: steps, failures with their text, what steps print, and ninja's own words."""
+    """Sorts ninja's lines: steps, failures with their text, what steps print, and ninja's own messages."""
 
     def __init__(self, step: Callable[[int, int, str], None]) -> None:
         self._step = step

@@ -415,15 +415,15 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest, is_str
 
 
 def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
-    """The failures of a build, those of variants that say the same told once."""
+    """The failures of a build, with equal failures of several variants reported once."""
     alike: dict[str, list[VariantError]] = {}
-    told: list[KbuildError] = []
+    reported: list[KbuildError] = []
     for failure in failures:
         if not isinstance(failure, VariantError):
-            told.append(failure)
+            reported.append(failure)
         elif failure.text not in alike:
             alike[failure.text] = [failure]
-            told.append(failure)
+            reported.append(failure)
         else:
             alike[failure.text].append(failure)
     for text, variants in alike.items():
@@ -431,10 +431,10 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
             first, more = variants[0], len(variants) - 1
             names = "\n".join(f"  {one.variant}" for one in variants[1 : 1 + _MAX_NAMES])
             names += f"\n  and {more - _MAX_NAMES} more" if more > _MAX_NAMES else ""
-            told[told.index(first)] = ToolError(
+            reported[reported.index(first)] = ToolError(
                 f"{first.variant} failed\n{text}\nlikewise:\n{names}", help=first.help
             )
-    return told
+    return reported
 
 
 def _publish(source: Path, dist: Path) -> Path:

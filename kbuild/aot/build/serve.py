@@ -38,7 +38,7 @@ SOCKET = f"{STATE}/serve"
 _LONGEST_JOB = 1 << 20
 """Bytes."""
 _OVER = bytes([128 + signal.SIGTERM])
-"""What a client hears when the build has ended."""
+"""What a client receives when the build has ended."""
 LONGEST_COMPILE = 900
 """Seconds after which a compilation is taken to hang; the slowest known take one hundredth."""
 
@@ -52,7 +52,7 @@ class Worker:
     connection: socket.socket
     """Jobs go there, exit codes come back."""
     client: socket.socket | None = None
-    """Who waits for the job it is at; None when it is idle."""
+    """The client that waits for its present job; None when it is idle."""
 
 
 class Server:
@@ -89,7 +89,7 @@ class Server:
                 key.data()
 
     def _end(self) -> None:
-        """Ends all workers, and tells their clients, which would do the work themselves: the build is over."""
+        """Ends all workers and notifies their clients, which would otherwise do the work themselves."""
         for worker in self._workers:  # All first, for freeing their memory takes a while.
             self._signal(worker)
             if worker.client is not None:
@@ -99,7 +99,7 @@ class Server:
             self._buried(worker)
 
     def _accept(self) -> None:
-        """Takes a client's job and hands it to a worker."""
+        """Takes a client's job and passes it to a worker."""
         # First the worker: one that is started now must not inherit what comes with the job.
         idle = [worker for worker in self._workers if worker.client is None]
         worker = next((worker for worker in idle if worker is not self._for_last), None) or self._start()
@@ -139,7 +139,7 @@ class Server:
             for key in list(self._selector.get_map().values()):
                 os.close(key.fd)
             nothing = os.open(os.devnull, os.O_RDWR)
-            with suppress(Exception):  # The job tells what is wrong.
+            with suppress(Exception):  # The job reports what is wrong.
                 prepare()
             while True:
                 job, descriptors, _, _ = socket.recv_fds(connection, _LONGEST_JOB, 2)
@@ -213,7 +213,7 @@ def main(arguments: list[str]) -> int:
 
     settings = json.loads(Path(STATE, "settings.json").read_bytes())
     sys.path.extend(settings.get("path", []))
-    with suppress(Exception):  # What is wrong with the compiler, each job tells by itself.
+    with suppress(Exception):  # Each job reports by itself what is wrong with the compiler.
         for reference in (settings["compiler"], settings["source_digest"]):
             compile_variant.resolve(reference)
     gc.freeze()

@@ -18,7 +18,7 @@ _ELEMENT_BYTES = re.compile(r"(?:fp|bf|i|u)(\d+)")
 
 
 class DescriptorExtent(NamedTuple):
-    """A parameter that the launcher reads off a tensor."""
+    """A parameter that the launcher reads from a tensor."""
 
     tensor: str
     """The argument that is the tensor."""
@@ -33,7 +33,7 @@ def is_descriptor(type_: str) -> bool:
 
 
 def parts(type_: str) -> tuple[str, tuple[str, ...]] | None:
-    """The element type and the sizes of the block, as written; None where a type is no descriptor."""
+    """The element type and the sizes of the block, as written; None where a type is not a descriptor."""
     match = _DESCRIPTOR.fullmatch(type_.strip())
     return (match[1].strip(), tuple(re.split(r"\s*[,x]\s*", match[2].strip()))) if match else None
 
@@ -47,8 +47,8 @@ def resolved(type_: str, values: Mapping[str, object]) -> str:
 
 
 def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, DescriptorExtent | None]]:
-    """What a cubin takes for the arguments of a variant: name, type, and of what it is an extent; those come
-    last."""
+    """What a cubin takes for the arguments of a variant: name, type, and for an extent, of which tensor;
+    extents come last."""
     extents: list[tuple[str, str, DescriptorExtent | None]] = []
     for name, type_ in signature:
         found = parts(type_)

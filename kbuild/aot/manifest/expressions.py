@@ -131,13 +131,13 @@ def _check(node: ast.expr, text: str, names: Collection[str], where: str) -> set
             return below(*arguments)
         case _:
             raise fail(
-                f'"{ast.unparse(node)}" is no integer expression',
+                f'"{ast.unparse(node)}" is not an integer expression',
                 "write integers, names, operators, cdiv, min, max",
             )
 
 
 def _function_name(node: ast.expr) -> str:
-    """`cdiv`, also where it is spelled triton.cdiv or tl.cdiv; empty when it is no plain name."""
+    """`cdiv`, also where it is spelled triton.cdiv or tl.cdiv; empty when it is not a plain name."""
     match node:
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="triton" | "tl"), attr=name):
             return name

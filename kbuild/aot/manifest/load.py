@@ -1,6 +1,6 @@
 """Reads `kernels.toml`: the only place that knows TOML.
 
-Every mistake is told with its line, and all of them at once:
+Every mistake is reported with its line, and all of them at once:
 
     kernels.toml:12: kernel "flash_attention": matrix.dtype[1]: unknown type "fp61"; did you mean "fp64"?
 """
@@ -49,15 +49,15 @@ def load(file: Path, display: str = "") -> Manifest:
     if package and not reader.errors:
         _check_expansion(reader, Manifest(package, tuple(kernels)))
     if reader.errors:
-        told = {(str(error.loc), error.message): error for error in reader.errors}
-        raise ErrorGroup(sorted(told.values(), key=lambda error: error.loc.line if error.loc else 0))
+        reported = {(str(error.loc), error.message): error for error in reader.errors}
+        raise ErrorGroup(sorted(reported.values(), key=lambda error: error.loc.line if error.loc else 0))
     return record(Manifest, MANIFEST, values, package=package, kernels=tuple(kernels))
 
 
 def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
     help = "a project has a kernels.toml; -C DIR names it"
     if file.exists() and not file.is_file():  # A pipe, too, which reading would wait for.
-        raise ManifestError(f"{display}: is no file", help=help)
+        raise ManifestError(f"{display}: not a file", help=help)
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -220,8 +220,8 @@ def _arguments(
 
 
 def _presumed_type(text: object) -> str:
-    """A pointer or an integer for a type that is wrong, so that what else names the argument is no mistake as
-    well."""
+    """A pointer or an integer in place of a wrong type, so that other keys naming the argument are not
+    reported as well."""
     return "*i8" if str(text).startswith("*") else "i32"
 
 
@@ -316,7 +316,7 @@ def _specializations(
             can_hold = all(item[:1] in "*iu" and item != "i1" for item in types)
             if not can_hold or (value == 1 and type_[0] == "*"):
                 reader.error(
-                    (*key, name), f"{described(value)} is no specialisation of {type_}", schema.HINT_ADVICE
+                    (*key, name), f"{described(value)} is not a specialisation of {type_}", schema.HINT_ADVICE
                 )
         called = "" if "name" in arguments else values.get("name", "")
         found.append(Specialization(tuple((name, str(value)) for name, value in hints), called))
@@ -445,23 +445,23 @@ def _constants(kernel: Kernel) -> set[str]:
 
 
 def _check_descriptors(reader: ManifestReader, path: KeyPath, kernel: Kernel, known: set[str]) -> None:
-    """The sizes of blocks are numbers, or known for every variant; names of extents are nobody else's."""
+    """The sizes of blocks are numbers, or known for every variant; names of extents are not used otherwise."""
     names = [argument.name for argument in kernel.args + kernel.grid_args]
     for argument in kernel.args:
         _, sizes = parts(argument.type) or ("", ())
         for size in sizes:
             if not size.isdigit() and size not in known:
-                message = f"{size} is no compile-time integer of every variant"
+                message = f"{size} is not a compile-time integer of every variant"
                 reader.error((*path, argument.name), message, suggestion(size, known))
         for name, _, extent in expanded([(argument.name, argument.type)]):
             if extent and name in names:
-                reader.error((*path, name), f"that is how a size or stride of {argument.name} is called")
+                reader.error((*path, name), f"a size or stride of {argument.name} has this name")
 
 
 def _check_expressions(
     reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], kernel: Kernel, constants: set[str]
 ) -> None:
-    """Notes what is no expression over the kernel's integers."""
+    """Notes texts that are not expressions over the kernel's integers."""
     integers = sorted(_integers(kernel) | constants)
     for place, text in placed(table.get("grid"), kernel.grid):
         check_expression(reader, (*path, "grid", *place), text, [*integers, expressions.NUM_SMS])

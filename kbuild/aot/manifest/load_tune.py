@@ -102,7 +102,7 @@ def _check_facts(
 def _require(
     reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], names: list[str]
 ) -> tuple[Expression, ...]:
-    """The expression of `require`, checked; none where there is no such key."""
+    """The expression of `require`, checked; empty where the key is missing."""
     text = values.get("require", "")
     if not text:
         return ()

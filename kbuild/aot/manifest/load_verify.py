@@ -93,7 +93,7 @@ def _scalars(
     found = checked(reader, path, given, schema.VALUES, names, required)
     for name, value in found.items():
         if _is_integer(types[name]) and isinstance(value, int) and not _holds(types[name], value):
-            reader.error((*path, name), f"{described(value)} is no {types[name]}")
+            reader.error((*path, name), f"{described(value)} is not a value of {types[name]}")
     return dict.fromkeys(spread(given)) | found
 
 
@@ -113,8 +113,8 @@ def _holds(type_: str, value: int) -> bool:
 def check_expressions(
     reader: ManifestReader, path: KeyPath, verify: Verify, names: Collection[str], scalars: Collection[str]
 ) -> None:
-    """Notes what is no expression: sizes over `names`, steps over those that are no `scalars`, values also
-    over each other."""
+    """Notes texts that are not expressions: sizes over `names`, steps over those that are not `scalars`,
+    values also over each other."""
     constexprs = {*names} - {*scalars}
     for name, text in verify.sizes:
         check_expression(reader, (*path, "sizes", name), text, names)
@@ -132,7 +132,7 @@ def check_expressions(
 
 
 def check_expression(reader: ManifestReader, path: KeyPath, text: str, names: Collection[str]) -> None:
-    """Notes a text that is no expression over the names."""
+    """Notes a text that is not an expression over the names."""
     try:
         expressions.parse(text, names, "")
     except ManifestError as error:

@@ -39,10 +39,10 @@ def read_when(
     """Which points are meant, and which facts are asked for."""
     axes = {axis.name: axis.values for axis in matrix}
     types = {argument.name: argument.type for argument in args}
-    products = [name for name in table if name not in types and is_fact(name, types)]
-    names = {"<axis>": axes, "<argument>": [*sorted(types), *products]}
+    combined = [name for name in table if name not in types and is_fact(name, types)]
+    names = {"<axis>": axes, "<argument>": [*sorted(types), *combined]}
     values = checked(reader, path, table, schema.WHEN, names)
-    asked = [name for name in (*types, *products) if name in table and name not in axes]
+    asked = [name for name in (*types, *combined) if name in table and name not in axes]
     choices = {name: value for name, value in values.items() if name not in asked}
     called = tuple(one.name for one in specializations if one.name)
     where = _condition(reader, path, table, choices, axes | {"specialize": called})

@@ -38,7 +38,7 @@ HINTS = ("8", "16", "1")
 """What a run-time argument may be specialised to: divisible by 8 or 16, equal to one."""
 
 HINT_WEIGHTS = {"": 0, "8": 1, "16": 2, "1": 4}
-"""How much each promises; dispatch takes the variant whose arguments promise most together."""
+"""The weight of each hint; dispatch takes the variant whose hints weigh most together."""
 
 GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "!%", "%")
 """Comparisons a run-time fact may make with an integer; `%` means divisible by it, `!%` not divisible."""
@@ -184,11 +184,10 @@ class PointCondition:
 
 @dataclass(frozen=True)
 class Specialization:
-    """Hints that are promised together: one `[[kernel.specialize]]`."""
+    """Hints that are assumed together: one `[[kernel.specialize]]`."""
 
     hints: tuple[tuple[str, str], ...] = ()
-    """What is promised of which argument, besides the hints in `args`: 16 or 8 divisible by it, 1 equal to
-    it."""
+    """The hint for each argument, besides those in `args`: 16 or 8 divisible by it, 1 equal to it."""
     name: str = ""
     """What `when = { specialize = … }` of a configuration calls it."""
 
@@ -216,7 +215,7 @@ class Verify:
     sizes: tuple[tuple[str, str], ...]
     """Elements that each pointer points to: expressions over integer arguments and constexprs."""
     values: tuple[tuple[tuple[str, int | float | str], ...], ...]
-    """The launches, each with the values of all arguments that are no pointers: numbers, or, of integers,
+    """The launches, each with the values of all arguments that are not pointers: numbers, or, of integers,
     expressions over constexprs and each other.  A variant takes those that fit its hints and facts."""
     loops: tuple[tuple[str, str], ...] = ()
     """Integer arguments that loops count to, and the loops' steps, as expressions over constexprs: the first
@@ -240,7 +239,7 @@ class Bucket:
     guards: tuple[Guard, ...]
     """What holds of the integer arguments of all calls that are meant, as in `[[kernel.config]]`."""
     values: tuple[tuple[str, int | float | str], ...]
-    """The launch that is timed: values of all arguments that are no pointers, as in `[kernel.verify]`."""
+    """The launch that is timed: values of all arguments that are not pointers, as in `[kernel.verify]`."""
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     """Values to try of meta-parameters and options such as `num_warps`; they multiply."""
     require: tuple[Expression, ...] = ()
@@ -277,7 +276,7 @@ class Kernel:
     matrix: tuple[Axis, ...] = ()
     """Compile-time choices that the caller's arguments make; they multiply."""
     specializations: tuple[Specialization, ...] = (Specialization(),)
-    """Sets of hints that are promised together; dispatch takes the strongest that a call keeps."""
+    """Sets of hints that are assumed together; dispatch takes the strongest that a call fulfils."""
     grid_args: tuple[Argument, ...] = ()
     """Integers that the grid needs and the kernel does not take; in the function of the package they follow
     its arguments."""

@@ -1,4 +1,4 @@
-"""What some keys of `[package]` may be, which only others can tell: version, licence, ptxas and architectures."""
+"""What the keys of `[package]` may be that other modules define: version, licence, ptxas and architectures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def license_expression(text: str) -> str:
         advice = (
             'write it as SPDX does, such as "Apache-2.0", or "LicenseRef-Proprietary" for one of your own'
         )
-        raise InvalidText(f"{described(text)} is no licence expression", advice) from None
+        raise InvalidText(f"{described(text)} is not a licence expression", advice) from None
 
 
 def ptxas_series(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The keys of `kernels.toml`, table by table: what the loaders hold a manifest against, and what docs/schema.json
+"""The keys of `kernels.toml`, table by table: what the loaders check a manifest against, and what docs/schema.json
 and docs/manifest.md say.
 
 Each row says all that holds of one key by itself: its values, with their patterns and limits, whether there may be
@@ -144,13 +144,13 @@ SPECIALIZE = Table(
             (Specialization, "hints"),
             OneOf(
                 values=tuple(sorted(map(int, HINTS), reverse=True)),
-                refusal="{} is no specialisation",
+                refusal="{} is not a specialisation",
                 advice=HINT_ADVICE,
             ),
         ),
         Key("name", (Specialization, "name"), _TEXT),
     ),
-    unknown="is no run-time argument",
+    unknown="is not a run-time argument",
     spreads=True,
 )
 
@@ -391,7 +391,7 @@ PACKAGE = Table(
                 patterns=(
                     Pattern(
                         r"\d{1,3}\.\d{1,3}(\.\d{1,4})?",
-                        "{} is no version of ptxas",
+                        "{} is not a version of ptxas",
                         'write it as "12.9" or "12.9.86"',
                     ),
                 ),

@@ -45,7 +45,7 @@ class Key:
 
     @property
     def shape(self) -> Shape:
-        """What it may be, in JSON Schema; of a key that is no table."""
+        """What it may be, in JSON Schema; for a key that is not a table."""
         assert isinstance(self.value, Kind)
         return self.value.shape
 

@@ -84,7 +84,7 @@ class TunedEntry:
 
 
 def read(file: Path) -> tuple[TunedEntry, ...]:
-    """The entries of a table; none where there is no file.  ManifestError where it is no such table."""
+    """The entries of a table; none where the file is missing.  ManifestError where it is not such a table."""
     try:
         text = file.read_text()
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def read(file: Path) -> tuple[TunedEntry, ...]:
         table = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
         raise ManifestError(
-            f"{file.name}: {error}", help="kbuild tune writes it anew once it is deleted"
+            f"{file.name}: {error}", help="delete it, and kbuild tune writes a new one"
         ) from None
     entries = table.get("entry", [])
     if table.get("schema") != 1 or not isinstance(entries, list):
@@ -177,7 +177,7 @@ def with_table(
         if any(entry.kernel == kernel.name for entry in entries):
             try:
                 digests[kernel.name] = digest(str(root / kernel.source), kernel.function)
-            except KbuildError:  # Whoever compiles the kernel says what is wrong with it.
+            except KbuildError:  # Compiling the kernel reports what is wrong with it.
                 digests[kernel.name] = ""
     return applied(manifest, entries, digests)
 

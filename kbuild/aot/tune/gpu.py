@@ -26,7 +26,7 @@ from kbuild.tensor_map import TensorMapType
 LIBRARY = "libcuda.so.1"
 BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
 """How far results of two configurations may be apart, relative to the root mean square of the array: sums are
-added up in another order, and products of fp32 may be of tf32."""
+added up in another order, and dots of fp32 may be of tf32."""
 _COARSEST = 0.3
 """That of the 8-bit types."""
 _MAX_COMPARED = 1 << 20
@@ -54,7 +54,7 @@ SCALARS = {
     "fp32": ctypes.c_float,
     "fp64": ctypes.c_double,
 }
-"""How a number of each type is handed to a kernel."""
+"""How a number of each type is passed to a kernel."""
 
 
 class Gpu:
@@ -213,7 +213,7 @@ class Gpu:
         return loaded
 
     def _parameters(self, program: TimedProgram) -> list[Any]:
-        """What the kernel takes, by its own account."""
+        """The parameters that the cubin declares."""
         types = {name: type_.partition(":")[0] for name, type_ in program.variant.signature}
         given: dict[str, Any] = dict(program.case.scalars)
         given |= {name: address for name, (address, _) in self._used.items()}
@@ -252,7 +252,7 @@ class Gpu:
 
 
 class _Event:
-    """One of the driver's events, which goes when nobody has it any more."""
+    """One of the driver's events, destroyed with its last reference."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library

@@ -1,9 +1,9 @@
 """Times several calls against each other, launch by launch in random order.
 
-A GPU under load runs into its power limit: a launch that follows one of many products finds a lower clock
-than one that follows a slow kernel.  So nobody has a place of its own here: in each round everyone is
-launched once, in an order that is drawn anew, and medians are over all rounds.  Before each launch the L2
-cache is written over, as `triton.testing.do_bench` does.
+A GPU under load runs into its power limit: a launch that follows one full of dots finds a lower clock than
+one that follows a slow kernel.  So no call has a fixed place: each round launches every call once, in a new
+random order, and medians are over all rounds.  Before each launch the L2 cache is overwritten, as
+`triton.testing.do_bench` does.
 """
 
 from __future__ import annotations

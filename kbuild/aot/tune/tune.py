@@ -130,7 +130,7 @@ def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> I
 
 def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> TuneTask | None:
     """One point's task; None where the bucket is not for it, or no configuration would take its launch."""
-    # Dispatch takes the strongest promises that a call keeps.
+    # Dispatch takes the strongest hints that a call fulfils.
     strongest = sorted(
         kernel.specializations, key=lambda one: -sum(HINT_WEIGHTS[hint] for _, hint in one.hints)
     )
@@ -163,8 +163,8 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
 def launch_of(
     kernel: Kernel, variant: Variant, bucket: Bucket, num_sms: int | None = None
 ) -> LaunchCase | None:
-    """The bucket's launch of a variant on so many multiprocessors, as in `sized_case`; None if it does not keep
-    the variant's promises."""
+    """The bucket's launch of a variant on so many multiprocessors, as in `sized_case`; None if it does not
+    fulfil the variant's hints."""
     return sized_case(
         kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid, num_sms
     )
@@ -208,7 +208,7 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
     for name in (name for expression in bucket.require for name in expression.names):
         if name not in numbers:
             raise ManifestError(
-                f"{variant.kernel}: tune.require names {name}, which is no whole number in {short(variant)}"
+                f"{variant.kernel}: tune.require names {name}, which is not a whole number in {short(variant)}"
             )
     try:
         return all(expressions.evaluate(expression, numbers) for expression in bucket.require)
@@ -279,7 +279,7 @@ def tune(
     digest: str,
     machine: TimingDevice,
     journal: Journal,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> TunedEntry | None:
     """The fastest configuration of a task; None where the manifest's own is.
 
@@ -290,14 +290,14 @@ def tune(
     def program(variant: Variant) -> TimedProgram:
         facts, cubin = programs[variant]
         case = launch_of(kernel, variant, task.bucket, machine.device.num_sms)
-        assert case is not None, "the default's promises are those of all candidates"
+        assert case is not None, "the default's hints are those of all candidates"
         return TimedProgram(variant, facts, cubin, case)
 
     default = program(task.default)
     machine.place(task.default, default.case)
     expected = machine.results(default)
     chosen = [program(variant) for variant in worth_running(task, programs, machine.device)]
-    times = tried(task, default, chosen, machine, journal, tell)
+    times = tried(task, default, chosen, machine, journal, note)
     finalists: list[TimedProgram] = []
     for one in sorted(times, key=lambda one: times[one]):
         if len(finalists) == FINALISTS or (finalists and times[one] > NEAR * times[finalists[0]]):
@@ -305,14 +305,14 @@ def tune(
         problem = machine.difference(one.variant, expected, machine.results(one))
         if problem:
             journal.note(task, one.facts["identity"], problem)
-            tell(f"  {short(one.variant)}: {problem}")
+            note(f"  {short(one.variant)}: {problem}")
         else:
             finalists.append(one)
     if not finalists:
         return None
     default_us, *others = machine.times([default, *finalists])
     us, best = min(zip(others, finalists), key=lambda item: item[0])
-    tell(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
+    note(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
     if us > WORTH * default_us:
         return None
     meta = {
@@ -340,7 +340,7 @@ def tried(
     chosen: Sequence[TimedProgram],
     machine: TimingDevice,
     journal: Journal,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> dict[TimedProgram, float]:
     """Microseconds of the programs that run, by a few launches of each; those that the journal knows are not
     launched again."""
@@ -368,7 +368,7 @@ def tried(
             if isinstance(result, float)
             else result
         )
-        tell(f"  [{number}/{len(chosen)}] {short(program.variant)}: {shown}")
+        note(f"  [{number}/{len(chosen)}] {short(program.variant)}: {shown}")
     return times
 
 

@@ -22,7 +22,7 @@ Launch = Mapping[str, int | float | str]
 """Scalars by name, or the expressions that give them."""
 
 _GUESS_INTEGER, _GUESS_FLOAT = 40, 0.5
-"""The scalars of a launch that nobody described; flags are 1."""
+"""The scalars of a launch that the manifest does not describe; flags are 1."""
 _GUESS_ROW = 48
 """Elements from one row of a descriptor's tensor to the next: 16 bytes divide them, whatever their type."""
 FEW_SMS = 2
@@ -34,7 +34,7 @@ class LaunchCase:
     """One launch of a kernel."""
 
     scalars: tuple[tuple[str, int | float], ...]
-    """Values of the arguments that are no pointers, and of those that the grid alone needs."""
+    """Values of the arguments that are not pointers, and of those that only the grid needs."""
     sizes: tuple[tuple[str, int], ...] | None
     """Elements of the array that each pointer points to; None where running the kernel has to show them."""
     grid: tuple[int, ...]
@@ -50,8 +50,8 @@ def cases(kernel: Kernel, variant: Variant) -> list[LaunchCase]:
     """The launches for a variant, those of the manifest first; none where the kernel's integers cannot be
     guessed.
 
-    Raises UsageError where an expression of the manifest has no value, ManifestError where it names what
-    there is not.
+    Raises UsageError where an expression of the manifest has no value, ManifestError where it names
+    something unknown.
     """
     launches = _launches(kernel, variant)
     found = [
@@ -74,8 +74,7 @@ def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
 
 
 def _guessed(kernel: Kernel) -> Launch:
-    """A launch that nobody described: sizes are alike, and the rows of descriptors lie one after the other,
-    with gaps."""
+    """A guessed launch: sizes are alike, and the rows of descriptors lie one after the other, with gaps."""
     launch = {
         argument.name: _guess(argument.type)
         for argument in kernel.args + kernel.grid_args
@@ -116,8 +115,8 @@ def _integers(variant: Variant) -> dict[str, int]:
 
 
 def _fitted(variant: Variant, launch: Launch) -> Launch:
-    """A launch whose numbers are changed to what the variant's types and guards promise, as far as that is
-    plain."""
+    """A launch whose numbers are changed to fulfil the variant's hints and guards, as far as that is
+    simple."""
     hints, changed = _hints(variant), dict(launch)
     for name, value in launch.items():
         if isinstance(value, int):
@@ -162,7 +161,7 @@ def sized_case(
     """A launch with arrays of `extents` and a grid of `programs`, expressions both, on a device of `num_sms`
     multiprocessors; by default its facts hold on a large device, and its grid is for one of FEW_SMS.
 
-    None where the variant's promises are not for it, or the grid is empty; raises as `cases`.
+    None where it does not fulfil the variant's hints, or the grid is empty; raises as `cases`.
     """
     scalars = _scalars(kernel, variant, launch, num_sms or find_target(variant.arch).multiprocessors)
     if scalars is None:

@@ -42,6 +42,6 @@ def numbers(kind: str, element: Type, count: int, random: np.random.Generator) -
 
 
 def poisoned(element: Type, count: int) -> np.ndarray:
-    """An array in memory that nobody has written: NaN, or bytes of 0xA5."""
+    """An array in uninitialized memory: NaN, or bytes of 0xA5."""
     dtype = np.dtype(memory_dtype(element))
     return np.full(count * dtype.itemsize, 0xFF if is_float(element) else 0xA5, np.uint8).view(dtype)

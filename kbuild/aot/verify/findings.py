@@ -55,10 +55,10 @@ class Looks:
 
     def __str__(self) -> str:
         """What the warps look at, a line each."""
-        told = []
+        lines = []
         for (cta, warp), (instruction, space, offset) in self._last.items():
             place = self._module.place(instruction)
             source = "" if place is None else f", from {place}"
-            told.append(f"  warp {warp} of CTA {cta} looks at {space.describe(offset)}{source}")
-        more = [f"  and {len(told) - _MAX_LOOKS} warps more"] if len(told) > _MAX_LOOKS else []
-        return "\n".join([*told[:_MAX_LOOKS], *more])
+            lines.append(f"  warp {warp} of CTA {cta} looks at {space.describe(offset)}{source}")
+        more = [f"  and {len(lines) - _MAX_LOOKS} warps more"] if len(lines) > _MAX_LOOKS else []
+        return "\n".join([*lines[:_MAX_LOOKS], *more])

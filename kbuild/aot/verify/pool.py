@@ -1,4 +1,4 @@
-"""Work handed to a few processes, so that what crashes or hangs costs only itself.
+"""Passes work to a few processes, so that what crashes or hangs costs only itself.
 
     jobs: groups of members    worker ── one message for each member that is done, then None ──▶ results, as they come
 
@@ -57,8 +57,8 @@ _speaking: list[tuple[Connection, float]] = []
 
 
 def say(text: str) -> None:
-    """What the work on a member has come to, for those who wait for it; nothing where nobody does, or has
-    just heard."""
+    """Sends how far the work on a member has come to the process that waits for it, if there is one and it
+    was not sent a note just before."""
     if _speaking and time.monotonic() - _speaking[0][1] > _SECONDS_BETWEEN_NOTES:
         connection, _ = _speaking[0]
         connection.send(_Note(text))
@@ -83,7 +83,7 @@ class _Worker(Generic[Member]):
         theirs.close()
 
     def give(self, members: Sequence[tuple[int, Member]], limit: float) -> None:
-        """Hand over a job."""
+        """Pass it a job."""
         self.members, self.deadline = deque(members), time.monotonic() + limit
         with suppress(OSError):  # One that has died says so by its connection.
             self.connection.send([member for _, member in members])
@@ -108,7 +108,7 @@ def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> N
     try:
         with suppress(
             AttributeError
-        ):  # Elsewhere than on Linux it works on, to the end of its job, for no one.
+        ):  # Not on Linux, it works on to the end of its job, and the result is lost.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
@@ -186,7 +186,7 @@ def _receive(
         return
     if isinstance(result, _Note):
         note(result.text)
-        if time.monotonic() > worker.deadline:  # Those who talk have no more time than others.
+        if time.monotonic() > worker.deadline:  # Notes do not extend the time.
             yield from _lost(worker, workers, todo, f"no end after {limit:g} seconds")
     elif result is not None:
         worker.deadline = time.monotonic() + limit

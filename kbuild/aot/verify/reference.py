@@ -25,7 +25,7 @@ _LARGE = 1 << 20
 
 
 class UnguessedError(UsageError):
-    """A launch that nobody described and that cannot be told from what the kernel does."""
+    """A launch that the manifest does not describe and that cannot be derived from what the kernel does."""
 
     def __init__(self, why: str, zeros: Sequence[str] = ()) -> None:
         super().__init__(f"the kernel's launches cannot be guessed from its types ({why})")
@@ -55,7 +55,7 @@ def types_of(module: Module) -> dict[str, Type]:
 def reference(module: Module, case: LaunchCase, kind: str, seed: int) -> Reference:
     """What a launch with data of a kind must give.  Raises InterpretError where the kernel itself goes wrong.
 
-    Raises UsageError for a launch without sizes whose arrays cannot be told from what the kernel does.
+    Raises UsageError for a launch without sizes whose arrays cannot be derived from what the kernel does.
     """
     types = types_of(module)
     sizes = dict(case.sizes) if case.sizes is not None else _sizes(module, types, case)

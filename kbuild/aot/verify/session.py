@@ -94,7 +94,7 @@ def verify(
 
 
 def _check_orders(wanted: Wanted) -> None:
-    """UsageError for a schedule or timing that there is none of: before any run, rather than in each."""
+    """UsageError for an unknown schedule or timing: before any run, rather than in each."""
     if wanted.schedule or wanted.timing:
         # Here, for few ask, and it takes a tenth of a second.
         from kbuild.emulator.async_ops.timing import timing_named
@@ -130,10 +130,10 @@ def _worked(
                 remember(cache, known.key, result.checks)
             yield result
 
-    if options.jobs > 1:  # What takes long begins early, lest one process is left with it at the end.
+    if options.jobs > 1:  # The longest begin first, so that none is left to run alone at the end.
         groups = sorted(groups, key=_size, reverse=True)
-    # Where launches are guessed, one variant says whether they can be: what is in vain is not done for all of
-    # them.
+    # Where launches are guessed, one variant shows whether that works, so that it is not tried in vain for
+    # all of them.
     guessed = {
         group[0].task.kernel: place
         for place, group in reversed(list(enumerate(groups)))

@@ -115,7 +115,7 @@ class Verdict:
     cached: bool = False
     """Whether nothing had to be run."""
     unguessed: bool = False
-    """Whether a launch was guessed in vain: those of the kernel's other variants are no better."""
+    """Whether a launch was guessed in vain, as it would be for the kernel's other variants."""
 
     @property
     def state(self) -> str:
@@ -139,7 +139,7 @@ def decode_checks(values: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which runs somebody wants; empty and 0: all."""
+    """Which runs are requested; empty and 0: all."""
 
     case: int = 0
     """Number of the launch."""

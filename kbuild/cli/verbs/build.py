@@ -93,8 +93,8 @@ def _summary(result: builder.BuildResult, build: Path, seconds: float) -> str:
         lines.append(f"and {len(new) - MAX_WARNINGS} warnings more; kbuild list -v shows them all")
     if older:
         lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
-    told = ", ".join(done) or "nothing had to be compiled"
-    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {told}; {seconds:.1f} s")
+    summary = ", ".join(done) or "nothing had to be compiled"
+    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {summary}; {seconds:.1f} s")
     if result.wheel:
         lines.append(f"wheel: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
     return "\n".join(lines)

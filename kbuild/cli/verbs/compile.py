@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
         print(dumps(reports, indent=1))
     if errors:
-        # The same mistake is found for each architecture; one telling is enough.
+        # The same mistake is found for each architecture; one report is enough.
         raise ErrorGroup({(str(error), error.exit_code): error for error in errors}.values())
     return 0
 

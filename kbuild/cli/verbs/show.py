@@ -36,7 +36,7 @@ def warnings_of(fact: dict[str, Any]) -> list[str]:
         if fact["spill_stores"] or fact["spill_loads"]
         else []
     )
-    # ptxas tells of spills in words of its own, with the same numbers.
+    # ptxas reports spills in words of its own, with the same numbers.
     return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
 
@@ -52,6 +52,6 @@ def write(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     except FileExistsError:
-        raise UsageError(f"cannot write {path}: {path.parent} is no directory") from None
+        raise UsageError(f"cannot write {path}: {path.parent} is not a directory") from None
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None

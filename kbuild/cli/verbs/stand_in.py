@@ -1,4 +1,5 @@
-"""`kbuild stand-in`: a libcuda.so.1 that runs the project's kernels on the CPU, for its wheel's tests."""
+"""`kbuild stand-in`: the fake driver, a libcuda.so.1 that runs the project's kernels on the CPU, for its wheel's
+tests."""
 
 from __future__ import annotations
 

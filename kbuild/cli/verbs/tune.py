@@ -82,7 +82,7 @@ def tune_all(
 
 def open_machine(ordinal: int, environment: Mapping[str, str]) -> TimingDevice:
     """The GPU; ToolError where there is none."""
-    from kbuild.aot.tune import gpu  # numpy, and the interpreter's formats: not for those who only merge.
+    from kbuild.aot.tune import gpu  # numpy, and the interpreter's formats: merging does not need them.
 
     return gpu.Gpu(ordinal, environment.get("KBUILD_LIBCUDA") or gpu.LIBRARY)
 
@@ -161,13 +161,13 @@ def _show(found: list[TuneTask], programs: Programs) -> None:
         for variant in task.candidates:
             if variant in kept:
                 facts = programs[variant][0]
-                told = f"{facts['registers']} registers, {facts['shared']} bytes of shared memory, "
-                told += f"{tuner.programs_at_once(facts, device)} at once"
+                state = f"{facts['registers']} registers, {facts['shared']} bytes of shared memory, "
+                state += f"{tuner.programs_at_once(facts, device)} at once"
             elif variant not in programs:
-                told = "does not compile"
+                state = "does not compile"
             else:
-                told = tuner.obstacle(programs[variant][0], device, most) or "the same code as another"
-            print(f"  {'+' if variant in kept else '-'} {tuner.short(variant)}: {told}")
+                state = tuner.obstacle(programs[variant][0], device, most) or "the same code as another"
+            print(f"  {'+' if variant in kept else '-'} {tuner.short(variant)}: {state}")
 
 
 def _say(options: argparse.Namespace, text: str) -> None:

@@ -105,7 +105,7 @@ def _how(options: argparse.Namespace, progress: Progress, ptxas: str | None) -> 
 
 
 def progress_of(options: argparse.Namespace) -> Progress:
-    """How the command line wants to hear of what is under way."""
+    """How the command line reports what is under way."""
     wished = any(options.environment.get(name) for name in ("CI", "NO_COLOR"))
     plain = wished or options.color == "never" or not sys.stderr.isatty()
     return Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()

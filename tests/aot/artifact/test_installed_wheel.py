@@ -83,7 +83,7 @@ sys.addaudithook(watch)
 USE = """\
 import two_kernels
 modules = sorted(name.partition(".")[0] for name in sys.modules)
-def told(call):
+def error_of(call):
     try:
         call()
     except Exception as error:
@@ -91,11 +91,11 @@ def told(call):
 import numpy
 array = numpy.zeros(100, numpy.float32)
 errors = {
-    "address": told(lambda: two_kernels.scale(0x1000, 0x2000, 100, NEGATE=False)),
-    "array": told(lambda: two_kernels.scale(array, array, 100, NEGATE=False)),
-    "preload": told(lambda: two_kernels.preload(0)),
-    "mistake": told(lambda: two_kernels.scale(0x1000, 0x2000, NEGATE=False)),
-    "empty": told(lambda: two_kernels.row_sums(0, 0, 4, grid=(0,))),
+    "address": error_of(lambda: two_kernels.scale(0x1000, 0x2000, 100, NEGATE=False)),
+    "array": error_of(lambda: two_kernels.scale(array, array, 100, NEGATE=False)),
+    "preload": error_of(lambda: two_kernels.preload(0)),
+    "mistake": error_of(lambda: two_kernels.scale(0x1000, 0x2000, NEGATE=False)),
+    "empty": error_of(lambda: two_kernels.row_sums(0, 0, 4, grid=(0,))),
 }
 two_kernels.explain("scale", array, array, 100, NEGATE=True, arch="sm_90")
 two_kernels.explain(two_kernels.row_sums, 0, 8, 200, 7, arch="sm_100")
@@ -121,7 +121,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> Iterator[Path]:
-    """A folder with the unpacked wheel, which nobody may write to."""
+    """A folder with the unpacked wheel, which is not writable."""
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)

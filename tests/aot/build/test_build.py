@@ -164,7 +164,7 @@ def test_a_failed_variant_costs_that_variant(options: BuildOptions, mode: str, s
     repeat = "this repeats it: kbuild compile kernels/scale.py:scale_kernel --arch sm_80 -s 'x=*fp16:16,y=*fp16:16,n=i32:16'"
     assert repeat + " -c NEGATE=True,BLOCK=512,SCALE=2.0 --num-warps 4 --num-stages 3" in text
     assert "Traceback" not in text
-    assert len(run(replace(options, keep_going=True)).failures) == 6  # A failure is no result to keep.
+    assert len(run(replace(options, keep_going=True)).failures) == 6  # A failure is not kept.
     assert 1 <= len(run(options).failures) < 6  # Without -k the build ends at the first ones.
 
 

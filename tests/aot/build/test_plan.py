@@ -1,4 +1,4 @@
-"""What a build depends on is what its cubins are made of, and nothing else; and how ninja is told of it."""
+"""What a build depends on is what its cubins are made of, and nothing else; and how ninja gets it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_identity_depends_on_what_goes_in(project: Path) -> None:
 
 
 def test_identity_depends_on_lines_where_the_cubin_names_them(project: Path) -> None:
-    """Assertions and line information do; of other cubins a moved line is no business."""
+    """Assertions and line information do; other cubins do not depend on line numbers."""
     variants = expand(load(project / "kernels.toml"))
     asserting, profiled = (
         variants.requested(DEFAULTS.changed({name: True})) for name in ("debug", "lineinfo")
@@ -166,7 +166,7 @@ def test_identity_does_not_depend_on_facts_of_dispatch_or_names(project: Path) -
 
 
 def test_identity_is_the_same_on_every_machine_and_day() -> None:
-    """This digest is written down: whoever changes it throws away all caches, and should raise FORMAT
+    """This digest is written down: changing it throws away all caches, and should raise FORMAT
     knowingly."""
     request = {
         "function": "k",

@@ -1,4 +1,4 @@
-"""The server of compiles: jobs are told apart, and no worker outlives its client or the server."""
+"""The server of compiles: each job gets its own answer, and no worker outlives its client or the server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_job(job: bytes) -> int:
         return 40 + len(loaded)
     name, _, argument = job.decode().partition(" ")
     print(f"{name} {os.getpid() == os.getsid(0)}")
-    if name == "who":
+    if name == "pid":
         print(os.getpid())
     elif name == "sleep":
         open(argument, "w").write(str(os.getpid()))
@@ -106,8 +106,8 @@ def test_codes_and_outputs_reach_their_clients(tmp_path: Path, server: Process, 
 
 
 def test_a_worker_does_one_job_after_another(tmp_path: Path, server: Process, command: list[str]) -> None:
-    assert len({client(tmp_path, command, "who").communicate()[0] for _ in range(5)}) == 1
-    together = [client(tmp_path, command, "who") for _ in range(5)]
+    assert len({client(tmp_path, command, "pid").communicate()[0] for _ in range(5)}) == 1
+    together = [client(tmp_path, command, "pid") for _ in range(5)]
     assert {one.wait(20) for one in together} == {0}
 
 

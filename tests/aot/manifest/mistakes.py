@@ -1,4 +1,4 @@
-"""What a project's manifest is told to have wrong."""
+"""The mistakes reported of a project's manifest."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_mistakes_in_lines_and_their_defaults(
     found = mistakes(project)
     assert any(entry.startswith(f"{line}: {K}{message}") for entry in found), "\n".join(found)
     if ": defaults" in found[0]:
-        assert len(found) <= 2, "a wrong default is no mistake of every configuration"
+        assert len(found) <= 2, "a wrong default is not reported for every configuration"
 
 
 LAUNCHES = """\

@@ -1,4 +1,4 @@
-"""Tensor descriptors as arguments of a manifest: a tensor for who calls, its address, sizes and strides for
+"""Tensor descriptors as arguments of a manifest: a tensor in a call, its address, sizes and strides for
 the cubin."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MANIFEST = (
     package_table("demo_kernels", "sm_80", "sm_90", version="0.1.0")
     + """\
 [[kernel]]
-name = "product"
-source = "kernels/product.py"
+name = "matmul"
+source = "kernels/matmul.py"
 grid = ["cdiv(a_shape_0, TILE)", "cdiv(N, TILE)"]
 [kernel.args]
 a = "tensordesc<{dtype}[TILE, 32]>"
@@ -63,7 +63,7 @@ import triton.language as tl
 
 
 @triton.jit
-def product_kernel(a, b, c, N, K, TILE: tl.constexpr):
+def matmul_kernel(a, b, c, N, K, TILE: tl.constexpr):
     row, column = tl.program_id(0) * TILE, tl.program_id(1) * TILE
     right = tl.make_tensor_descriptor(b, [N, K], [40, 1], [TILE, 32])
     total = tl.zeros((TILE, TILE), tl.float32)
@@ -74,24 +74,24 @@ def product_kernel(a, b, c, N, K, TILE: tl.constexpr):
 
 
 @pytest.fixture
-def product(tmp_path: Path) -> Path:
+def matmul(tmp_path: Path) -> Path:
     """A project whose kernel takes two descriptors."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels.toml").write_text(MANIFEST)
-    (tmp_path / "kernels/product.py").write_text(KERNEL)
+    (tmp_path / "kernels/matmul.py").write_text(KERNEL)
     return tmp_path
 
 
-def test_a_variant_names_the_sizes_of_its_blocks(product: Path) -> None:
-    variants = expand(load(product / "kernels.toml")).variants
+def test_a_variant_names_the_sizes_of_its_blocks(matmul: Path) -> None:
+    variants = expand(load(matmul / "kernels.toml")).variants
     assert dict(variants[0].signature)["a"] == "tensordesc<fp16[64x32]>"
     assert [Variant.parse(str(variant)) for variant in variants] == list(variants)
 
 
-def test_a_cubin_takes_address_sizes_and_strides_and_maps_of_them(product: Path) -> None:
-    variant = next(v for v in expand(load(product / "kernels.toml")).variants if v.arch == "sm_90")
+def test_a_cubin_takes_address_sizes_and_strides_and_maps_of_them(matmul: Path) -> None:
+    variant = next(v for v in expand(load(matmul / "kernels.toml")).variants if v.arch == "sm_90")
     artifact = driver.compile(
-        f"{product}/kernels/product.py:product_kernel",
+        f"{matmul}/kernels/matmul.py:matmul_kernel",
         signature=dict(variant.signature),
         constexprs={"TILE": 64},
         num_stages=2,
@@ -106,18 +106,18 @@ def test_a_cubin_takes_address_sizes_and_strides_and_maps_of_them(product: Path)
     )
 
 
-def test_it_computes_what_it_means(product: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "-C", str(product), "--json"]) == 0
+def test_it_computes_what_it_means(matmul: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "-C", str(matmul), "--json"]) == 0
     verdicts = json.loads(capsys.readouterr().out)
     assert "ok" in json.dumps(verdicts) and "failed" not in json.dumps(verdicts)
 
 
-def test_its_launches_are_guessed(product: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_launches_are_guessed(matmul: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without [kernel.verify]: sizes of 40, rows of 48 elements, both of which the kernel sees."""
-    (product / "kernels.toml").write_text(MANIFEST.partition("[kernel.verify]")[0])
-    file = product / "kernels/product.py"
+    (matmul / "kernels.toml").write_text(MANIFEST.partition("[kernel.verify]")[0])
+    file = matmul / "kernels/matmul.py"
     file.write_text(KERNEL.replace("[N, K], [40, 1]", "[N, K], [48, 1]"))
-    assert main(["verify", "-C", str(product), "--no-cache", "--json"]) == 0
+    assert main(["verify", "-C", str(matmul), "--no-cache", "--json"]) == 0
     (launch,) = {
         check["launch"] for verdict in json.loads(capsys.readouterr().out) for check in verdict["checks"]
     }
@@ -127,15 +127,19 @@ def test_its_launches_are_guessed(product: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("[TILE, 32]", "[TIL, 32]", 'TIL is no compile-time integer of every variant; did you mean "TILE"?'),
+        (
+            "[TILE, 32]",
+            "[TIL, 32]",
+            'TIL is not a compile-time integer of every variant; did you mean "TILE"?',
+        ),
         ("{dtype}[TILE, 32]", "fp61[TILE, 32]", 'unknown type "fp61"; did you mean "fp64"?'),
         ("tensordesc<{dtype}[TILE, 32]>", "tensordesc<{dtype}>", "is not a type; write it as"),
     ],
 )
-def test_mistakes_are_reported(product: Path, before: str, after: str, message: str) -> None:
-    file = product / "kernels.toml"
+def test_mistakes_are_reported(matmul: Path, before: str, after: str, message: str) -> None:
+    file = matmul / "kernels.toml"
     file.write_text(file.read_text().replace(before, after))
-    assert message in " ".join(mistakes(product))
+    assert message in " ".join(mistakes(matmul))
 
 
 @pytest.mark.parametrize("element", sorted(ELEMENTS | {"s32", "s64", "tf32", "f8E4M3FNUZ"}))
@@ -169,7 +173,7 @@ def columns(a, b, out, K, TILE: tl.constexpr):
 def test_nan_lies_beyond_a_tensor_that_asks_for_it(
     tmp_path: Path, arch: str, stages: int, type_name: str
 ) -> None:
-    """Rows that are there are right; the products of the others with NaN are NaN, in every way a block may be
+    """Rows that are there are right; the dots of the others with NaN are NaN, in every way a block may be
     loaded."""
     (tmp_path / "kernel.py").write_text(NAN_KERNEL)
     block = f"tensordesc<{type_name}[64x32]"
@@ -244,7 +248,7 @@ def test_a_padding_that_is_not_there(tmp_path: Path, type_: str, message: str) -
         )
 
 
-def test_a_manifest_may_ask_for_nan(product: Path) -> None:
-    (product / "kernels.toml").write_text(MANIFEST.replace("[TILE, 32]>", "[TILE, 32]:nan>"))
-    variants = expand(load(product / "kernels.toml")).variants
+def test_a_manifest_may_ask_for_nan(matmul: Path) -> None:
+    (matmul / "kernels.toml").write_text(MANIFEST.replace("[TILE, 32]>", "[TILE, 32]:nan>"))
+    variants = expand(load(matmul / "kernels.toml")).variants
     assert dict(variants[0].signature)["a"] == "tensordesc<fp16[64x32]:nan>"

@@ -1,4 +1,4 @@
-"""Every mistake in a manifest is told by its line, in one line, and all of them at once."""
+"""Every mistake in a manifest is reported by its line, in one line, and all of them at once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES = [
         'version = "0.1.0"',
         'version = "0.1.0"\nlicense = "free"',
         5,
-        'package.license: "free" is no licence expression; write it as SPDX does',
+        'package.license: "free" is not a licence expression; write it as SPDX does',
     ),
     (
         'version = "0.1.0"',
@@ -83,7 +83,7 @@ CASES = [
         'version = "0.1.0"',
         'version = "0.1.0"\nptxas = "latest"',
         5,
-        'package.ptxas: "latest" is no version of ptxas; write it as "12.9" or "12.9.86"',
+        'package.ptxas: "latest" is not a version of ptxas; write it as "12.9" or "12.9.86"',
     ),
     (
         'version = "0.1.0"',
@@ -276,19 +276,19 @@ CASES = [
         "[[kernel.exclude]]",
         "[[kernel.specialize]]\nm = 16\n[[kernel.exclude]]",
         30,
-        K + "specialize[0].m: is no run-time",
+        K + "specialize[0].m: is not a run-time",
     ),
     (
         "[[kernel.exclude]]",
         "[[kernel.specialize]]\nn = 4\n[[kernel.exclude]]",
         30,
-        K + "specialize[0].n: the int 4 is no",
+        K + "specialize[0].n: the int 4 is not a",
     ),
     (
         "[[kernel.exclude]]",
         "[[kernel.specialize]]\nx = 1\n[[kernel.exclude]]",
         30,
-        K + "specialize[0].x: the int 1 is no",
+        K + "specialize[0].x: the int 1 is not a",
     ),
     (
         "[kernel.args]",
@@ -365,7 +365,7 @@ CASES = [
         None,
         VERIFIED.replace("40", "3" + "0" * 39),
         34,
-        K + "verify.values[0].n: the int 3000000000000000000000000000000000000000 is no i32",
+        K + "verify.values[0].n: the int 3000000000000000000000000000000000000000 is not a value of i32",
     ),
     (
         'grid = ["cdiv',

@@ -112,7 +112,7 @@ def test_the_fastest_right_configuration_is_kept_and_built(
         ({"BLOCK": 4096, "num_warps": 8, "num_stages": 2}, 32.414, "()"),
     ]
     # What is far behind in the trial is not checked; in each task the default's results are what the others
-    # are held against.
+    # are compared with.
     assert tuning.checked == ["1024w8", "4096w2", *2 * ["2048w8", "4096w4", "4096w8"]]
     assert main(["list"]) == 0
     listed = capsys.readouterr().out.splitlines()
@@ -298,7 +298,8 @@ def test_what_is_required_is_about_whole_numbers(project: Path) -> None:
     text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")
     file.write_text(text + TABLE.replace("[kernel.tune]", '[kernel.tune]\nrequire = "BLOCK * SCALE > 8"'))
     with pytest.raises(
-        ManifestError, match=r"tune\.require names SCALE, which is no whole number in BLOCK=512,SCALE=2\.0 w"
+        ManifestError,
+        match=r"tune\.require names SCALE, which is not a whole number in BLOCK=512,SCALE=2\.0 w",
     ):
         list(tasks(load(file), ("sm_90",), ()))
 

@@ -51,8 +51,8 @@ def test_it_says_what_it_is_at(
     monkeypatch.setattr("kbuild.aot.build.progress._SECONDS_OF_SILENCE", 0)
     monkeypatch.setattr("kbuild.aot.verify.pool._SECONDS_BETWEEN_NOTES", 0)
     assert main(command(described, "--limit", "1", "--group", "logic")) == 0
-    told = capsys.readouterr().err
-    assert ": what n=16 has to give\n" in told and ": unchanged, on " in told and ": mutant 2 of " in told
+    err = capsys.readouterr().err
+    assert ": what n=16 has to give\n" in err and ": unchanged, on " in err and ": mutant 2 of " in err
 
 
 def test_launches_that_let_mistakes_pass_fail_with_the_survivors(

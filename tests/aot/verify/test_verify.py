@@ -128,12 +128,12 @@ def test_the_ptx_is_that_for_the_ptxas_of_the_build(
 
 def test_without_a_table_launches_are_guessed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "-C", str(project), "--arch", "sm_80", "--no-cache"]) == 0
-    told = capsys.readouterr().err
-    assert "6 ok, 0 failed" in told
+    err = capsys.readouterr().err
+    assert "6 ok, 0 failed" in err
     note = (
         "note: scale has no [kernel.verify]: one launch is guessed, with arrays as large as what it touches\n"
     )
-    assert note in told
+    assert note in err
     assert (
         main(["verify", "-C", str(project), "--arch", "sm_80", "-q"]) == 0 and capsys.readouterr().err == ""
     )
@@ -157,10 +157,9 @@ def test_a_launch_that_cannot_be_guessed_is_asked_for(
     head, _, _ = file.read_text().partition("    offsets")
     file.write_text(f"{head}    {body}\n")
     assert main(["verify", "-C", str(project), "--arch", "sm_80", "--no-cache"]) == 1
-    told = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert (
-        reason in told
-        and '[kernel.verify]\n    sizes = { x = "…", y = "…" }\n    values = [{ n = … }]' in told
+        reason in err and '[kernel.verify]\n    sizes = { x = "…", y = "…" }\n    values = [{ n = … }]' in err
     )
 
 
@@ -175,11 +174,11 @@ def test_assertions_are_verified_as_they_ship(
     assert main(command) == 0
     capsys.readouterr()
     assert main([*command, "--debug"]) == 1
-    told = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert (
-        "assertion failed in program (0, 0, 0): n is small" in told
-        and "scale.py:9:5" in told
-        and "w4s3debug" in told
+        "assertion failed in program (0, 0, 0): n is small" in err
+        and "scale.py:9:5" in err
+        and "w4s3debug" in err
     )
     monkeypatch.setenv("TRITON_DEBUG", "1")
     assert main(command) == 1
@@ -250,7 +249,7 @@ NEVER = "\n{\n\t.reg .b32 \t%never<2>;\n\tadd.s32 \t%never1, %never0, 1;"
 def test_lenient_leaves_out_what_hardware_forgives(
     verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A register that nobody has written; neither verdict is taken for the other."""
+    """A register that was never written; neither verdict is taken for the other."""
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     wrong(monkeypatch, "\n{", NEVER)
     command = ["verify", "-C", str(verified), "--arch", "sm_80"]
@@ -265,10 +264,10 @@ def test_a_cause_is_shown_once_with_the_element_that_is_meant(
 ) -> None:
     wrong(monkeypatch, "setp.lt", "setp.ne")
     assert main(["verify", "-C", str(verified), "--arch", "sm_80", "-k", "--no-cache", "-j", "1"]) == 1
-    told = capsys.readouterr().err
-    assert "bytes at x[1604], after the end of x (1600 elements)" in told and "address" not in told
-    assert told.count("out-of-bounds: ") == 1 and told.count("repeat it with") == 1
-    assert "runs more of " in told and "are wrong, as shown for scale." in told
+    err = capsys.readouterr().err
+    assert "bytes at x[1604], after the end of x (1600 elements)" in err and "address" not in err
+    assert err.count("out-of-bounds: ") == 1 and err.count("repeat it with") == 1
+    assert "runs more of " in err and "are wrong, as shown for scale." in err
 
 
 def test_a_failure_says_how_to_repeat_it(
@@ -290,5 +289,8 @@ def test_a_kernel_may_say_why_it_is_not_verified(project: Path, capsys: pytest.C
         manifest.read_text().replace('name = "scale"\n', 'name = "scale"\nunverified = "needs a moon"\n')
     )
     assert main(["verify", "-C", str(project), "--no-cache"]) == 0
-    told = capsys.readouterr()
-    assert told.err.startswith("note: scale is not verified: needs a moon\n") and "0 ok, 0 failed" in told.err
+    output = capsys.readouterr()
+    assert (
+        output.err.startswith("note: scale is not verified: needs a moon\n")
+        and "0 ok, 0 failed" in output.err
+    )

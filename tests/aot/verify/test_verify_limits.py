@@ -113,8 +113,8 @@ def test_code_that_does_not_end_or_synchronise(
     changed(monkeypatch, change)
     monkeypatch.setattr("kbuild.aot.verify.check.STEP_BUDGET", 50_000)
     assert main(["verify", "-C", str(total), "--no-cache"]) == 1
-    told = capsys.readouterr().err
-    assert message in told, told
+    err = capsys.readouterr().err
+    assert message in err, err
 
 
 def test_a_kernel_that_does_not_end(

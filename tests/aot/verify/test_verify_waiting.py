@@ -86,7 +86,7 @@ def test_a_flag_read_too_early_is_a_race(project: Project, capsys: pytest.Captur
         )
     )
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 1
-    assert "race: " in (told := capsys.readouterr().err) and " reads sums[" in told
+    assert "race: " in (err := capsys.readouterr().err) and " reads sums[" in err
 
 
 def test_a_deadlock_is_reported_with_its_loop_and_what_it_looks_at(
@@ -95,16 +95,16 @@ def test_a_deadlock_is_reported_with_its_loop_and_what_it_looks_at(
     table = '[kernel.verify]\nsizes = { flags = "4", out = "1" }\nvalues = [{}]\nzeros = ["flags"]\n'
     folder = project("deadlock", {"flags": "*i32", "out": "*i32"}, "2", table, "")
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 1
-    told = capsys.readouterr().err
+    err = capsys.readouterr().err
     line = 1 + next(
         place for place, text in enumerate(SOURCE.read_text().splitlines()) if "flags + 3 * other" in text
     )
     assert (
-        f"waiting.py:{line}:" in told
-        and "reads flags[3], which is 0" in told
-        and "reads flags[0], which is 0" in told
+        f"waiting.py:{line}:" in err
+        and "reads flags[3], which is 0" in err
+        and "reads flags[0], which is 0" in err
     )
-    assert "zeros = [" not in told
+    assert "zeros = [" not in err
 
 
 def test_zeros_are_proposed_for_what_a_loop_spins_on(
@@ -136,11 +136,11 @@ def test_a_guess_in_vain_is_made_once_for_a_kernel(
 
     monkeypatch.setattr(driver, "compile", compile_and_note)
     assert main(["verify", "-C", str(folder), "--no-cache", "-k", "-j", "2"]) == 1
-    told = capsys.readouterr().err
-    assert "0 ok, 8 failed" in told and told.count("was guessed in vain") == 7
+    err = capsys.readouterr().err
+    assert "0 ok, 8 failed" in err and err.count("was guessed in vain") == 7
     assert (
         '[kernel.verify]\n    sizes = { lock = "…", total = "…" }\n    values = [{ n = … }]\n    zeros = ["lock"]'
-        in told
+        in err
     )
     assert log.read_text() == "compiled\n"
 
@@ -162,17 +162,17 @@ def test_a_loop_of_the_code_without_an_end_says_what_it_looks_at(
     monkeypatch.setattr(driver, "compile", compile_wrong)
     monkeypatch.setattr("kbuild.aot.verify.check.STEP_BUDGET", 50_000)
     assert main(["verify", "-C", str(folder), "--no-cache"]) == 1
-    told = capsys.readouterr().err
+    err = capsys.readouterr().err
     line = 1 + next(
         place
         for place, text in enumerate(SOURCE.read_text().splitlines())
         if "flags + program - 1, 0" in text
     )
     assert (
-        "step-budget: no end after 500" in told
-        and f"looks at flags[5], from {folder}/kernels/waiting.py:{line}:" in told
+        "step-budget: no end after 500" in err
+        and f"looks at flags[5], from {folder}/kernels/waiting.py:{line}:" in err
     )
-    assert told.count("step-budget") == 1
+    assert err.count("step-budget") == 1
 
 
 def test_values_name_any_other_argument(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,18 +209,18 @@ def early_kernel(x, weight, out, n, BLOCK: tl.constexpr):
 def test_memory_of_the_launch_before_is_touched_behind_the_wait(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is read before may be read if nobody writes it, and the manifest says that."""
+    """What is read before may be read if nothing writes it, and the manifest says so."""
     args = {"x": "*fp32", "weight": "*fp32", "out": "*fp32", "n": "i32"}
     table = '[kernel.verify]\nsizes = { x = "n", weight = "n", out = "n" }\nvalues = [{ n = 60 }]\n'
     folder = project("early", args, "1", table, "BLOCK = 64\nlaunch_pdl = true")
     (folder / "kernels/waiting.py").write_text(EARLY)
     command = ["verify", "-C", str(folder), "--no-cache"]
     assert main(command) == 1
-    told = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert (
-        "before-wait: " in told
-        and "reads weight[32] before griddepcontrol.wait" in told
-        and "waiting.py:9:" in told
+        "before-wait: " in err
+        and "reads weight[32] before griddepcontrol.wait" in err
+        and "waiting.py:9:" in err
     )
     manifest = folder / "kernels.toml"
     manifest.write_text(manifest.read_text() + 'ready = ["weight"]\n')

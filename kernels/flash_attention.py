@@ -8,9 +8,9 @@ softmax").  For each block of rows of Q:
     for each block of keys and values:
         scores = Q·Kᵀ · scale
         new_max = max(row_max, largest of the scores)
-        weights = exp(scores - new_max)
-        row_sum = row_sum · exp(row_max - new_max) + sum of the weights
-        accumulator = accumulator · exp(row_max - new_max) + weights·V
+        p = exp(scores - new_max)
+        row_sum = row_sum · exp(row_max - new_max) + sum of p
+        accumulator = accumulator · exp(row_max - new_max) + p·V
         row_max = new_max
     out = accumulator / row_sum
 
@@ -87,14 +87,14 @@ def attend(
         new_max = tl.max(scores, axis=1) * qk_scale
         raised = new_max > row_max + SLACK
         new_max = tl.where(raised, new_max, row_max) if SLACK > 0 else tl.maximum(row_max, new_max)
-        weights = tl.exp2(scores * qk_scale - new_max[:, None])
+        p = tl.exp2(scores * qk_scale - new_max[:, None])
         correction = tl.exp2(row_max - new_max)
         if SLACK > 0:
             correction = tl.where(raised, correction, 1.0)
         row_max = new_max
-        row_sum = row_sum * correction + tl.sum(weights, axis=1)
+        row_sum = row_sum * correction + tl.sum(p, axis=1)
         accumulator = accumulator * correction[:, None]
-        accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
+        accumulator = tl.dot(p.to(values.dtype), values, accumulator)
     return accumulator, row_max, row_sum
 
 
@@ -172,8 +172,8 @@ def attention_of_rows(
 
 @triton.jit
 def dealt(place, programs, count):
-    """The number at a place of a program: they are dealt out to and fro, so that who gets one of the first in
-    a round gets one of the last in the next."""
+    """The number at a place of a program: they are dealt out to and fro, so that a program which gets one of
+    the first in a round gets one of the last in the next."""
     within = place % programs
     first = place - within
     backwards = first + tl.minimum(programs, count - first) - 1 - within
@@ -225,7 +225,7 @@ def flash_attention_kernel(
     programs, of which any number share the tiles, have a warp that copies for the next tile under the end of
     this one.
 
-    With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest weight of a row may then be
+    With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest p of a row may then be
     any number up to 2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
     strides = (stride_z, stride_h, stride_n)
     tiles = tl.cdiv(n_ctx, BLOCK_M)

@@ -31,8 +31,8 @@ def layer_norm_kernel(
     the backward pass.
 
     The row stays in registers, and of weight and bias only one of the PARTS at a time, which makes wide rows
-    fit.  AGAIN: the row is read anew from the cache of the multiprocessor for each step, and registers are
-    enough for more rows at a time.
+    fit.  AGAIN: the row is reloaded from the cache of the multiprocessor for each step, which leaves registers
+    for more rows at a time.
     """
     row = tl.program_id(0).to(tl.int64)
     x += row * stride_x

@@ -43,7 +43,7 @@ def store_part(matrix, values, rows, columns, M, N):
 
 
 @triton.jit
-def product_of_tile(
+def matmul_of_tile(
     tile,
     left,
     right,
@@ -132,9 +132,9 @@ def matmul_kernel(
     FIRST_N: tl.constexpr = 0,
     cluster_size: tl.constexpr = 1,
 ):
-    """A is M×K, B is K×N, C is M×N, each with any strides (in elements); products are added up in fp32.
+    """A is M×K, B is K×N, C is M×N, each with any strides (in elements); sums are in fp32.
 
-    A tile has BLOCK_M rows and BLOCK_N columns: where these are no power of two, FIRST_N of them are, and the
+    A tile has BLOCK_M rows and BLOCK_N columns: where these are not a power of two, FIRST_N of them are, and the
     rest.  There is a program for each tile, or, if PERSISTENT, any number of programs that share the tiles.
     GROUP_M is the number of rows in a group of `grouped_tile`; 0 for a grid of rows and columns.  The
     programs of a cluster have tiles below each other, so that they share B's."""
@@ -149,7 +149,7 @@ def matmul_kernel(
             if cluster_size > 1:
                 tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
             tile = (tile_m, tile_n)
-            product_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True)
+            matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True)
     else:
         if cluster_size > 1:
             tile_m, tile_n = tl.program_id(0), tl.program_id(1)
@@ -162,7 +162,7 @@ def matmul_kernel(
             tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
             tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
         tile = (tile_m, tile_n)
-        product_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N)
+        matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N)
 
 
 @triton.jit
@@ -196,7 +196,7 @@ def matmul_persistent_kernel(
     out = tl.make_tensor_descriptor(c, [M, N], [stride_c, 1], [BLOCK_M, BLOCK_N // 2])
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
     # A program takes every num_programs-th tile.  Its producer does not wait for the end of a tile: the loads
-    # of the next one run while the last products and the stores of this one do.
+    # of the next one run while the last dots and the stores of this one do.
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         row, column = tile_m * BLOCK_M, tile_n * BLOCK_N

@@ -2,7 +2,7 @@
  *
  * A function of the package binds its arguments, reduces them to facts (bits such as "q holds fp16", "N is divisible by
  * 16", "N <= 1024 holds"), takes the first row of its kernel whose required bits are all there, and launches that row's
- * cubin.  The facts of a few calls are remembered with their rows, so that a repeated call looks at no table. */
+ * cubin.  The facts of a few calls are remembered with their rows, so that a repeated call does not search the table. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
@@ -121,14 +121,14 @@ static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_s
             slots[i] = NULL;
             if (kernel->parameters[i].grid_only && grid && grid != Py_None)
                 continue;
-            PyErr_Format(PyExc_TypeError, "%s() misses the argument %R", kernel->name, kernel->names[i]);
+            PyErr_Format(PyExc_TypeError, "%s() is missing the argument %R", kernel->name, kernel->names[i]);
             return -1;
         }
     for (int i = 0; i < kernel->option_count; i++) {
         PyObject **option = &slots[kernel->parameter_count + i];
         *option = *option == Py_None && !kernel->options[i].required ? NULL : *option;
         if (!*option && kernel->options[i].required) {
-            PyErr_Format(PyExc_TypeError, "%s() misses the keyword argument %R", kernel->name, kernel->names[kernel->parameter_count + i]);
+            PyErr_Format(PyExc_TypeError, "%s() is missing the keyword argument %R", kernel->name, kernel->names[kernel->parameter_count + i]);
             return -1;
         }
     }
@@ -192,7 +192,7 @@ static void release_arguments(Call *call)
     PyErr_Restore(type, value, traceback);
 }
 
-/* The call's device, where no argument tells: that of the current context, else the first. */
+/* The call's device, where no argument has one: that of the current context, else the first. */
 static int default_device(void)
 {
     CUdevice device = 0;

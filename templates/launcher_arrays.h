@@ -167,7 +167,7 @@ static int wrong_type(const Kernel *kernel, int index, const char *expected, PyO
 static int no_address(const Kernel *kernel, int index)
 {
     PyErr_Clear();
-    PyErr_Format(PyExc_OverflowError, "%s(): %s is no address of 64 bits", kernel->name, kernel->parameters[index].name);
+    PyErr_Format(PyExc_OverflowError, "%s(): %s is not a 64-bit address", kernel->name, kernel->parameters[index].name);
     return -1;
 }
 
@@ -175,7 +175,7 @@ static int join_device(const Kernel *kernel, int index, Call *call, int64_t devi
 {
     const char *name = kernel->parameters[index].name;
     if (!call->offline && (device < 0 || device > INT32_MAX)) {
-        PyErr_Format(PyExc_ValueError, "%s(): %s is on device %lld, which cannot be", kernel->name, name, (long long)device);
+        PyErr_Format(PyExc_ValueError, "%s(): %s is on device %lld, which is not a valid number", kernel->name, name, (long long)device);
         return -1;
     }
     if (!call->offline && call->device >= 0 && call->device != device) {
@@ -194,7 +194,7 @@ static int no_memory(const Kernel *kernel, int index)
     return -1;
 }
 
-/* Takes over a reference to an int of 64 bits; -1 with an exception where it is none. */
+/* Takes over a reference to an int of 64 bits; -1 with an exception where it is not one. */
 static int take_integer(PyObject *object, int64_t *value)
 {
     if (!object)
@@ -204,7 +204,7 @@ static int take_integer(PyObject *object, int64_t *value)
     return *value == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* Takes over a reference to an address or the handle of a stream; -1 with an exception where it is none. */
+/* Takes over a reference to an address or the handle of a stream; -1 with an exception where it is not one. */
 static int take_unsigned(PyObject *object, uint64_t *value)
 {
     if (!object)

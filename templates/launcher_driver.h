@@ -64,7 +64,7 @@ enum {
     X(cuLaunchKernel, (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
                        unsigned int, CUstream, void **, void **))
 
-/* What a kernel with the copy engine takes: encoded by the driver, of version 12.0 or later. */
+/* The tensor map that a kernel with TMA takes: encoded by the driver, of version 12.0 or later. */
 typedef struct { _Alignas(64) uint64_t words[16]; } TensorMap;
 
 #define ENCODE_PARAMETERS (TensorMap *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, \
@@ -117,7 +117,7 @@ static struct {
 static void has_raised(PyObject *answer)
 {
     if (answer)
-        PyErr_Format(hooks.launch_error, "%s: what should have been an error was none", package_name);
+        PyErr_Format(hooks.launch_error, "%s: a call failed, but no error was raised", package_name);
     Py_XDECREF(answer);
 }
 

@@ -100,7 +100,7 @@ static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *c
     }
     int is_aligned = (uint64_t)stride * (uint64_t)extent->stride_bytes % 16 == 0;  /* exact, for 16 divides 2^64 */
     if (size > 1 && (extent->stride_bytes ? !is_aligned : extent->axis == extent->rank - 1 && stride != 1)) {
-        PyErr_Format(PyExc_ValueError, extent->stride_bytes ? "%s(): %s has a stride of %lld elements along axis %d, no multiple of 16 bytes"
+        PyErr_Format(PyExc_ValueError, extent->stride_bytes ? "%s(): %s has a stride of %lld elements along axis %d, not a multiple of 16 bytes"
                      : "%s(): %s has a stride of %lld elements along axis %d, where it must be contiguous",
                      kernel->name, name, (long long)stride, extent->axis);
         return -1;

@@ -81,7 +81,7 @@ static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, c
         if (read_grid(kernel, given, grid) < 0)
             return -1;
     } else if (!kernel->has_grid) {
-        PyErr_Format(PyExc_TypeError, "%s() misses the keyword argument 'grid'", kernel->name);
+        PyErr_Format(PyExc_TypeError, "%s() is missing the keyword argument 'grid'", kernel->name);
         return -1;
     } else {
         kernel->grid(arguments, row->constants, num_sms, grid, &fault);
@@ -98,7 +98,7 @@ static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, c
             return -1;
         }
     if (grid[0] % row->cluster_size) {
-        PyErr_Format(hooks.launch_error, "%s(): the grid has %lld programs along axis 0, which are no clusters of %d", kernel->name,
+        PyErr_Format(hooks.launch_error, "%s(): the grid has %lld programs along axis 0, not a multiple of the cluster size %d", kernel->name,
                      (long long)grid[0], row->cluster_size);
         return -1;
     }

@@ -1,4 +1,4 @@
-/* Tensor maps: what the copy engine has to know of the tensors of a call. */
+/* Tensor maps: what TMA has to know of the tensors of a call. */
 
 /* The tensor maps made last.  They hold addresses and sizes alone, so that they are right on every device. */
 enum { MAP_CACHE_SLOTS = 64, MAP_ALIGNMENT = 16 };
@@ -13,7 +13,7 @@ static int64_t map_number(int64_t number, const Value *values)
 }
 
 /* Sizes, and bytes from one index to the next, of the tensor of a plan; a size of zero counts as one, of which nothing is read
-   that matters.  -1 with an exception where the copy engine cannot read it. */
+   that matters.  -1 with an exception where TMA cannot read it. */
 static int map_extents(const Kernel *kernel, const MapPlan *plan, const Value *values, uint64_t *sizes, uint64_t *pitches)
 {
     const char *name = kernel->parameters[plan->base].name;

@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-/* The most that a call may take room for on the stack; manifests that need more are refused. */
+/* The largest amounts that a call may have room for on the stack; manifests that need more are refused. */
 enum {
     MAX_PARAMETERS = 256,
     MAX_PASSED = 288,
@@ -61,10 +61,10 @@ typedef struct { const char *text; int64_t integer; double number; int is_float;
 
 typedef struct { const char *name; int required, count, standard /* value where none is given; -1: none */; const OptionValue *values; } Option;
 
-/* An argument handed to the kernel; floats are encoded with so many bits of exponent and mantissa (0: 64 bits as they are). */
+/* An argument passed to the kernel; floats are encoded with so many bits of exponent and mantissa (0: 64 bits as they are). */
 typedef struct { int16_t parameter; /* -1: a null pointer */ uint8_t exponent, mantissa; int map; /* -1: none */ } Passed;
 
-/* What the copy engine has to know of a tensor, and from which parameters it follows: how the blocks of a cubin are copied.
+/* What TMA has to know of a tensor, and from which parameters it follows: how the blocks of a cubin are copied.
    Axes are innermost first; -1 - p stands for parameter p. */
 enum { MAX_MAP_RANK = 5 };
 

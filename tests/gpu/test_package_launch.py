@@ -265,7 +265,7 @@ def mistakes(package, x, half):
     head = (half, half, half, half, x, 0.125, 64, 64, 64, 1, 1, 1)
     return (
         (lambda: add(x, on_cpu, x, 64), ValueError, "y is not on a CUDA device; move it there with y.cuda()"),
-        (lambda: add(x, x, x), TypeError, "vector_add() misses the argument 'n'"),
+        (lambda: add(x, x, x), TypeError, "vector_add() is missing the argument 'n'"),
         (lambda: add(x, x, x, 64, 1), TypeError, "takes 4 positional arguments, not 5"),
         (lambda: add(x, x, x, 64, size=3), TypeError, "has no argument 'size'"),
         (lambda: add(x, x, x, 6.4), TypeError, "n must be an integer, not float"),
@@ -286,8 +286,8 @@ def mistakes(package, x, half):
             no_variant,
             "n_cols <= 32768 does not hold (n_cols = 40000)",
         ),
-        (lambda: softmax(x, x, 8, 8, 8), TypeError, "softmax() misses the argument 'n_rows'"),
-        (lambda: attention(*head, IS_CAUSAL=True), TypeError, "misses the keyword argument 'HEAD_DIM'"),
+        (lambda: softmax(x, x, 8, 8, 8), TypeError, "softmax() is missing the argument 'n_rows'"),
+        (lambda: attention(*head, IS_CAUSAL=True), TypeError, "is missing the keyword argument 'HEAD_DIM'"),
         (lambda: attention(*head, HEAD_DIM=80, IS_CAUSAL=True), no_variant, "HEAD_DIM = 80 is not 64"),
         (lambda: attention(half[1:], *head[1:], HEAD_DIM=64, IS_CAUSAL=True), no_variant, "the address of q"),
         (

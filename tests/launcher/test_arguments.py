@@ -129,7 +129,7 @@ def test_wrong_arguments(world):
     add, attention, x = world.package.vector_add, world.package.attention, Tensor()
     no_variant = world.package.NoVariantError
     for call, error, text in (
-        (lambda: add(x, x), TypeError, "vector_add() misses the argument 'n'"),
+        (lambda: add(x, x), TypeError, "vector_add() is missing the argument 'n'"),
         (lambda: add(x, x, 1, 2), TypeError, "takes 3 positional arguments, not 4"),
         (lambda: add(x, x, 1, n=2), TypeError, "got 'n' twice"),
         (lambda: add(x, x, 1, m=2), TypeError, "has no argument 'm'"),
@@ -162,7 +162,7 @@ def test_wrong_arguments(world):
         (
             lambda: attention(x, 1, 1, 1, 1, 1, HEAD_DIM=64),
             TypeError,
-            "misses the keyword argument 'IS_CAUSAL'",
+            "is missing the keyword argument 'IS_CAUSAL'",
         ),
         (
             lambda: attention(x, 1, 1, 1, 1, -1, HEAD_DIM=80, IS_CAUSAL=True),

@@ -100,7 +100,7 @@ def test_a_grid_of_clusters_is_whole(world):
     world.package.pairs(x, 6)
     assert tuple(world.driver.last.grid) == (6, 1, 1)
     with pytest.raises(
-        world.package.LaunchError, match=r"7 programs along axis 0, which are no clusters of 2"
+        world.package.LaunchError, match=r"7 programs along axis 0, not a multiple of the cluster size 2"
     ):
         world.package.pairs(x, 7)
     world.package.pairs(x, 7, grid=(2, 3))
@@ -153,7 +153,7 @@ def test_grids(world):
         assert tuple(world.driver.last.grid) == launched
     world.package.softmax(x := Tensor(device=1), 64, grid=(9,))
     assert tuple(world.driver.last.grid) == (9, 1, 1), "n_rows is for the default grid alone"
-    with pytest.raises(TypeError, match="softmax\\(\\) misses the argument 'n_rows'"):
+    with pytest.raises(TypeError, match="softmax\\(\\) is missing the argument 'n_rows'"):
         world.package.softmax(x, 64)
     x = Tensor("int8", device=1)
     count = world.driver.count()
@@ -166,7 +166,7 @@ def test_grids(world):
     for grid in ("3", (), (1, 2, 3, 4), (1.5,), 2**70):
         with pytest.raises(TypeError, match="grid must be"):
             world.package.copy(x, False, grid=grid)
-    with pytest.raises(TypeError, match="misses the keyword argument 'grid'"):
+    with pytest.raises(TypeError, match="is missing the keyword argument 'grid'"):
         world.package.copy(x, False)
     with pytest.raises(world.package.LaunchError, match="65536 programs along axis 1"):
         world.package.attention(Tensor("float16"), 1, 1, 64, 65536, 0, HEAD_DIM=64, IS_CAUSAL=True)

@@ -112,7 +112,7 @@ def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
         (
             {"shape": (8, 8), "strides": (12, 1)},
             ValueError,
-            "a stride of 12 elements along axis 0, no multiple of 16 bytes",
+            "a stride of 12 elements along axis 0, not a multiple of 16 bytes",
         ),
         ({"shape": (8, 1 << 31), "strides": (16, 1)}, RuntimeError, "x_shape_1 = .* does not fit i32"),
         (

@@ -192,7 +192,7 @@ def test_a_launch_says_what_is_missing(used: tuple[str, dict[str, Any]]) -> None
         assert "the CUDA driver library /nowhere/libcuda.so.1 cannot be loaded" in text
         assert "launching kernels takes an NVIDIA GPU and its driver: install the driver" in text
     assert errors["array"][:2] == ["ValueError", "scale(): x is not on a CUDA device"]
-    assert errors["mistake"][:2] == ["TypeError", "scale() misses the argument 'n'"]
+    assert errors["mistake"][:2] == ["TypeError", "scale() is missing the argument 'n'"]
     assert errors["empty"][0] == "DriverError", "which device is meant is the driver's to say"
 
 

@@ -117,8 +117,8 @@ MALFORMED = "the __cuda_array_interface__ of x is malformed"
     ("make", "error", "text"),
     [
         (lambda x: Broken(), RuntimeError, "the array was given away"),
-        (lambda x: -x.pointer, OverflowError, "vector_add(): x is no address of 64 bits"),
-        (lambda x: 2**64, OverflowError, "vector_add(): x is no address of 64 bits"),
+        (lambda x: -x.pointer, OverflowError, "vector_add(): x is not a 64-bit address"),
+        (lambda x: 2**64, OverflowError, "vector_add(): x is not a 64-bit address"),
         (lambda x: DLPack(x, 0), ValueError, "x has elements, but no memory"),
         (lambda x: Interface(x, data=(0, False)), ValueError, "x has elements, but no memory"),
         (lambda x: Interface(x, data=(-1, False)), TypeError, MALFORMED),

@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
         "x must be a tensor on a CUDA device or an address, not list",
     ),
     "a host array": (lambda p, x, h: p.vector_add(h, x, x, 64), "x is not on a CUDA device"),
-    "too few": (lambda p, x, h: p.vector_add(x, x, x), "misses the argument 'n'"),
+    "too few": (lambda p, x, h: p.vector_add(x, x, x), "is missing the argument 'n'"),
     "too many": (lambda p, x, h: p.vector_add(x, x, x, 64, 65), "takes 4 positional arguments, not 5"),
     "unknown": (lambda p, x, h: p.vector_add(x, x, x, 64, m=1), "has no argument 'm'"),
     "float": (lambda p, x, h: p.vector_add(x, x, x, 64.0), "n must be an integer, not float"),

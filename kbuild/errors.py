@@ -99,7 +99,7 @@ class ToolError(KbuildError):
 
 
 class InterpretError(KbuildError):
-    """A kernel went wrong while it was interpreted: an access out of bounds, a failed assertion, a wrong
+    """A kernel failed while it was interpreted: an access out of bounds, a failed assertion, a wrong
     argument."""
 
 
@@ -120,7 +120,7 @@ class ErrorGroup(KbuildError):
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """The known word most like one that is not; empty if none is as like as that (1: the same letters)."""
+    """The known word most similar to an unknown one; empty if none is similar enough (1: the same letters)."""
     import difflib  # Only where there is a mistake to report.
 
     return next(iter(difflib.get_close_matches(word, known, 1, likeness)), "")

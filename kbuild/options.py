@@ -22,13 +22,13 @@ Scope = Literal["variant", "request"]
 
 @dataclass(frozen=True)
 class Option:
-    """One field of `CompileOptions`, with all that is known of it."""
+    """One field of `CompileOptions`, with all its properties."""
 
     name: str
     """The field; the key of the manifest; with dashes, the flag."""
     default: Value
     doc: str
-    """What it is, or with true does: a phrase for help texts and tables."""
+    """What it is, or what true does: a phrase for help texts and tables."""
     kind: type
     """Of its values: `bool`, `int` or `str`."""
     scope: Scope = "variant"
@@ -46,7 +46,7 @@ class Option:
     alias: str = ""
     """Triton's name for it, which is understood wherever its own is."""
     feature: str = ""
-    """What an architecture has to have for it; without that, a manifest's value has no effect."""
+    """The feature of an architecture that it needs; without that, a manifest's value has no effect."""
     changes_code: bool = True
     """Whether the cubin depends on it."""
     is_attribute: bool = True
@@ -116,7 +116,7 @@ class CompileOptions:
     )
     max_registers: int | None = option(
         None,
-        "the most registers of a thread, so that more programs fit into a multiprocessor; other values are spilled",
+        "the largest number of registers of a thread, so that more programs fit into a multiprocessor; other values are spilled",
         int,
         limits=(16, 255),
         tag="r{}",
@@ -154,13 +154,13 @@ class CompileOptions:
     )
     portable: bool = option(
         False,
-        "leave out what the architecture alone has (`wgmma`, clusters), so that the PTX runs on newer GPUs, too",
+        "leave out features of this architecture alone (`wgmma`, clusters), so that the PTX runs on newer GPUs, too",
         scope="request",
         is_attribute=False,
     )
     ptxas: str | None = option(
         None,
-        "the ptxas that assembles the cubin, by default that of NVIDIA's wheels; the stages before it make allowance for "
+        "the ptxas that assembles the cubin, by default that of NVIDIA's wheels; the stages before it depend on "
         "its version",
         str,
         scope="request",

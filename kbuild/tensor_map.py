@@ -4,7 +4,7 @@
               element box      swizzle base sizes strides
 
 The compiler writes such a type in `Metadata.params`, and a build keeps it with the facts of a variant, where packages,
-`kbuild tune` and tests read it.  The emulator, which knows nothing of the compiler, has a reading of its own.
+`kbuild tune` and tests read it.  The emulator, which knows nothing of the compiler, has its own parser.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _FILL = ":nan"
 
 @dataclass(frozen=True)
 class MapSources:
-    """What a map is made from.  Each word is the name of a parameter, its number with `#` before it, or, of sizes
-    and strides, a number."""
+    """The parameters that a map is made from.  Each word is the name of a parameter, its number with `#` before it,
+    or, for sizes and strides, a number."""
 
     base: str
     """Address of the tensor."""
@@ -33,7 +33,7 @@ class MapSources:
 
     @staticmethod
     def parse(text: str) -> MapSources:
-        """The sources that `str` gave this text for; ValueError if none can have."""
+        """The sources whose `str` is this text; ValueError if there are none."""
         base, sizes, strides = text.split(" ")
         return MapSources(base, tuple(sizes.split(",")), tuple(strides.split(",")))
 
@@ -74,8 +74,8 @@ class TensorMapType:
 
     @staticmethod
     def parse(text: str) -> TensorMapType | None:
-        """The map that `str` gave this text for; None for the type of another parameter.  ValueError for a map that
-        `str` gives for none."""
+        """The map whose `str` is this text; None for the type of another parameter.  ValueError for a malformed
+        map."""
         if not text.startswith(_PREFIX):
             return None
         element, box, swizzle, sources = text.removeprefix(_PREFIX).split(" ", 3)

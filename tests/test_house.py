@@ -250,7 +250,7 @@ def test_files_are_finished_and_hold_one_thing() -> None:
     complain(complaints())
 
 
-def test_functions_are_of_a_screenful() -> None:
+def test_functions_fit_on_a_screen() -> None:
     def complaints() -> Iterator[str]:
         for path in MODULES:
             for node in ast.walk(ast.parse(path.read_text())):

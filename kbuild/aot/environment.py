@@ -1,4 +1,4 @@
-"""What environment variables mean; the environment itself is handed in."""
+"""The meaning of environment variables; the environment itself is an argument."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ that brings a page."""
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
-    """Sets what makes the programs that a process starts quicker, unless the user has set it."""
+    """Sets variables that speed up the programs a process starts, unless the user has set them."""
     environment.setdefault("GLIBC_TUNABLES", _LARGE_PAGES)
 
 

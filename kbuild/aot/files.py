@@ -38,9 +38,9 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
 
 def write_if_changed(path: Path, data: bytes) -> bool:
-    """Writes a file unless it has these bytes already; says whether it did.
+    """Writes a file unless it has these bytes already; returns whether it did.
 
-    For what every build compares and writes again anyway: it does not wait for the disk.
+    For files that every build compares and rewrites anyway: it does not wait for the disk.
     """
     if _has(path, data):
         return False
@@ -49,7 +49,7 @@ def write_if_changed(path: Path, data: bytes) -> bool:
 
 
 def why(error: OSError) -> str:
-    """What an OSError says, for people: which file, and what is wrong with it; a full disk is called that."""
+    """A readable text for an OSError: which file, and what is wrong with it; a full disk is called that."""
     text = _FULL.get(error.errno or 0, "")
     said = f"{text} ({error.strerror})" if text else error.strerror or str(error)
     return f"{error.filename}: {said}" if error.filename else said
@@ -72,7 +72,7 @@ def _put(path: Path, data: bytes, mode: int, is_durable: bool) -> None:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
                 stream.flush()
-                if is_durable:  # A power failure would else leave the name with nothing behind it.
+                if is_durable:  # Otherwise a power failure would leave the name with an empty file.
                     os.fsync(handle)
             os.chmod(name, mode)
             os.replace(name, path)

@@ -40,12 +40,12 @@ def bytes_digest(data: bytes) -> str:
 
 
 def seal(fields: Mapping[str, object]) -> bytes:
-    """The text of a record, which carries the digest of all that it says."""
+    """The text of a record, with the digest of its contents."""
     return json.dumps({**fields, _SEAL: digest(fields)}, sort_keys=True, indent=1).encode() + b"\n"
 
 
 def unseal(data: bytes) -> dict[str, Any] | None:
-    """What `seal` was given for these bytes; None if it never gave them."""
+    """The value that `seal` wrote as these bytes; None if it did not write them."""
     try:
         fields = json.loads(data)
         del fields[_SEAL]
@@ -61,7 +61,7 @@ def tree_digest(root: Path, patterns: Iterable[str]) -> str:
 
 
 def templates_digest(root: Path | None = None) -> str:
-    """sha256 over all that a package is made from besides its kernels: sources of the launcher and templates."""
+    """sha256 over the inputs of a package apart from its kernels: sources of the launcher and templates."""
     return tree_digest(root or templates_directory(), ["*.j2", "*.c", "*.h"])
 
 
@@ -111,7 +111,7 @@ class FileDigests:
         return found
 
     def record(self) -> bytes:
-        """What to write to the record."""
+        """The record to write."""
         return seal(self._known)
 
 

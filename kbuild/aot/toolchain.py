@@ -1,7 +1,7 @@
-"""The outside programs a build runs, and where they were found: the only module of a build that looks at the
-machine.
+"""The external programs that a build runs, and where they were found: the only module of a build that looks at
+the machine.
 
-The environment is handed in; nothing here reads it by itself.
+The environment is an argument; nothing here reads it directly.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Tool:
     """A program, or a library that counts as one."""
 
     name: str
-    """What it is called in messages."""
+    """Its name in messages."""
     path: str
     """Where it is."""
     origin: str
-    """What led there: an environment variable, a package, or PATH."""
+    """How it was found: an environment variable, a package, or PATH."""
     arguments: tuple[str, ...] = ()
     """Arguments that come before all others, as in CC="ccache gcc"."""
 
@@ -81,7 +81,7 @@ def oldest_driver(ptxas: Tool) -> int:
 
 def _ptxas_version(path: str) -> str:
     """The version that a ptxas reports."""
-    from kbuild.compiler.backend.cubin import ptxas_version  # Seldom asked for, and it takes a process.
+    from kbuild.compiler.backend.cubin import ptxas_version  # Rarely needed, and it takes a process.
 
     return ptxas_version(path)
 
@@ -115,7 +115,7 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
                 return Tool("ninja", str(directory / "ninja"), "ninja package")
     if path := shutil.which("ninja", path=environment.get("PATH")):
         return Tool("ninja", path, "PATH")
-    raise ToolError("ninja is not to be found", help="pip install ninja")
+    raise ToolError("ninja was not found", help="pip install ninja")
 
 
 def find_cc(environment: Mapping[str, str]) -> Tool:
@@ -128,7 +128,7 @@ def find_cc(environment: Mapping[str, str]) -> Tool:
         if path := shutil.which(name, path=environment.get("PATH")):
             return Tool("cc", path, "PATH")
     raise ToolError(
-        "no C compiler is to be found; the package's launcher needs one",
+        "no C compiler was found; the package's launcher needs one",
         help="install gcc or clang, or set CC",
     )
 
@@ -168,7 +168,7 @@ def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:
         )
     except FileNotFoundError:
         raise ToolError(
-            f"{command[0]} is not to be found", help="install it, or set the variable that names it"
+            f"{command[0]} was not found", help="install it, or set the variable that names it"
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{command[0]} did not run: {error}") from None

@@ -22,7 +22,7 @@ from kbuild.errors import KbuildError, ManifestError, render
 INTERRUPTED = 130
 
 _STEPS = {"@step": "step", "@serve": "serve"}
-"""Steps of a build, which ninja runs: they go around the parser of the command line, which takes as long to
+"""Steps of a build, which ninja runs: they bypass the parser of the command line, which takes as long to
 make as they take to find a variant in the cache."""
 
 
@@ -42,8 +42,8 @@ def run() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Opens standard streams that were closed, for no file to take their numbers; has what an encoding lacks
-    escaped."""
+    """Opens standard streams that were closed, so that no file takes their numbers; has characters that an
+    encoding lacks escaped."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     verbose = "-v" in words or "--verbose" in words
-    # A build that is ended puts its own processes to an end, as one interrupted at the keyboard does.
+    # A build that is terminated ends its own processes, as one interrupted at the keyboard does.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = _step(words) if words and words[0] in _STEPS else _command(words)
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if verbose:
             _print_stack()
-        print(f"kbuild broke: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"kbuild failed: {type(error).__name__}: {error}", file=sys.stderr)
         print(
             "This is a bug of kbuild's: please report it with the command and the output of -v.",
             file=sys.stderr,

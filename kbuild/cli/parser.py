@@ -1,4 +1,4 @@
-"""The grammar of the command line: its verbs and their options.  What a verb does is in its module of
+"""The grammar of the command line: its verbs and their options.  Each verb is implemented by its module of
 `verbs`."""
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _add_building(verbs: _Verbs) -> None:
 
 
 def _add_inspecting(verbs: _Verbs) -> None:
-    """The verbs that show what becomes of one function, of IR, and of the manifest."""
+    """The verbs that show stages of one function, of IR, and of the manifest."""
     _add_compile(
         verbs.add(
             "compile",
@@ -213,8 +213,8 @@ def _add_upkeep(verbs: _Verbs) -> None:
 
 
 def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: Mapping[str, str]) -> None:
-    """The options that every verb takes.  Where one means nothing, it is taken all the same, and help is
-    silent on it."""
+    """The options that every verb accepts.  Where one has no meaning, it is accepted all the same, but help
+    omits it."""
 
     def add(*flags: str, help: str, **how: Any) -> None:
         name = how.get("dest") or flags[-1].lstrip("-").replace("-", "_")
@@ -282,7 +282,7 @@ def _add_options(verb: argparse.ArgumentParser, *names: str) -> None:
 
 
 def _legal(option: Option) -> Callable[[str], int]:
-    """What reads an option's value."""
+    """The function that reads an option's value."""
 
     def value(text: str) -> int:
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None

@@ -284,7 +284,7 @@ def test_an_unexpected_error_is_short_without_v(
     code, _, err = run(capsys, "list")
     assert (
         code == 1
-        and err.startswith("kbuild broke: ZeroDivisionError")
+        and err.startswith("kbuild failed: ZeroDivisionError")
         and "report it" in err
         and "Traceback" not in err
     )
@@ -313,7 +313,7 @@ def test_clean_removes_what_was_built_and_nothing_else(
         sorted(path.name for path in project.rglob("*.whl")) == ["other.whl"]
         and not (project / "build").exists()
     )
-    (project / "build").mkdir()  # Somebody else's.
+    (project / "build").mkdir()  # Not made by kbuild.
     code, _, err = run(capsys, "clean")
     assert code == 0 and err == "no build in .\n" and (project / "build").exists()
 

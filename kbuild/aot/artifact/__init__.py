@@ -1,2 +1,2 @@
-"""What is installed: tables of variants, the launcher and the Python module made of them, archives of cubins,
-and the wheel."""
+"""What a wheel installs: tables of variants, the launcher and Python module made from them, archives of
+cubins, and the wheel itself."""

@@ -1,5 +1,5 @@
-"""How the sources of a package look: the templates, and the filters that put names, literals and expressions
-into them.
+"""The sources of a package: the templates, and the filters that put names, literals and expressions into
+them.
 
 Whatever comes from a manifest enters a file through a filter: identifiers have been checked, everything else
 is written as a literal of the language in question.
@@ -62,7 +62,7 @@ TORCH_DTYPES = {
     "float8_e4m3fnuz": "fp8e4b8",
     "float8_e5m2fnuz": "fp8e5b16",
 }
-"""Attributes of the module torch, and the element types that they stand for."""
+"""Attributes of the module torch, and their element types."""
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
@@ -70,7 +70,7 @@ _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 
 @dataclass(frozen=True)
 class PackageTable:
-    """All that the sources of a package are made from."""
+    """The values that the sources of a package are rendered from."""
 
     package: str
     version: str
@@ -80,7 +80,7 @@ class PackageTable:
     archives: tuple[tuple[str, str], ...]
     """Names of the archives, with the sha256 of their indices."""
     driver: int = ptxas_wheels.OLDEST_DRIVER
-    """The branch of drivers from which on the cubins run."""
+    """The oldest branch of drivers that run the cubins."""
 
     @property
     def build_id(self) -> str:
@@ -108,7 +108,7 @@ def render(package_dir: Path, table: PackageTable) -> list[Path]:
 
 @lru_cache(maxsize=1)
 def templates() -> dict[str, jinja2.Template]:
-    """The templates by the files that they make, ready for use."""
+    """The compiled templates, by the files that they make."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_directory()),
         undefined=jinja2.StrictUndefined,
@@ -130,7 +130,7 @@ def templates() -> dict[str, jinja2.Template]:
 
 
 def _context(table: PackageTable) -> dict[str, Any]:
-    """What the templates name."""
+    """The values that the templates use."""
     passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
     kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
     maps = list(

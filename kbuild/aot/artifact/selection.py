@@ -56,7 +56,7 @@ NO_ROW, AMBIGUOUS = -1, -2
 
 @dataclass(frozen=True)
 class CodeTarget:
-    """What a row's code was made for."""
+    """The architecture that a row's code was made for."""
 
     name: str
     """Such as `sm_80`, `sm_90a`, or `sm_80+ptx` for code that the driver compiles."""
@@ -78,7 +78,7 @@ class LaunchParameter:
     mask: int
     """Bits that any row requires."""
     grid_only: bool = False
-    """Whether the grid alone needs it, so that a call that gives its grid may leave it out."""
+    """Whether only the grid needs it, so that a call which gives its grid may leave it out."""
     extent: tuple[int, int, int, int] | None = None
     """For a size or stride that is read from a tensor: the tensor's index, the axis, how many axes there are,
     and for a stride the bytes of an element, 0 for a size.  Such parameters come last."""
@@ -130,7 +130,7 @@ class VariantEntry:
     constants: tuple[int, ...]
     """Values of the names in `KernelTable.constants`."""
     cluster_size: int = 1
-    """Of which the first size of the grid has to be a multiple."""
+    """The first size of the grid has to be a multiple of this."""
     launch_pdl: bool = False
     """Whether the driver may begin it before the launch before it has ended."""
 
@@ -247,7 +247,7 @@ def explain(
 
 
 def _verdict(kernel: KernelTable, call: AskedCall, selection: Selection, index: int) -> str:
-    """What came of a row that is for the call's device, types and options."""
+    """Whether a row for the call's device, types and options is taken, and why not."""
     if failed := selection.trace[index]:
         return "no: " + "; ".join(_fine_failures(kernel, call, kernel.rows[index], failed))
     if index == selection.row:
@@ -262,7 +262,7 @@ def _coarse_failure(
     row: VariantEntry,
     failed: tuple[int, ...],
 ) -> str:
-    """Why a row is out of the question: device, shared memory, options, types; empty if it is not."""
+    """Why a row cannot match: device, shared memory, options, types; empty if it can."""
     if FACT_TARGET in failed:
         return f"{targets[row.target].name} does not run on {call.device}"
     if FACT_SHARED in failed:
@@ -314,7 +314,7 @@ def _fine_failures(
 
 
 def no_variant_message(kernel: KernelTable, targets: Sequence[CodeTarget], call: AskedCall) -> str:
-    """The text of the error for a call that no row can take, or that more than one kind of row could."""
+    """The error message for a call that no row matches, or that rows of different types match."""
     selection = select(kernel, call.facts)
     if selection.row == AMBIGUOUS:
         names = [option.name for option in kernel.options if not option.required and option.default < 0]
@@ -348,7 +348,7 @@ def _type_failures(parameter: LaunchParameter, argument: object, missing: int, f
 
 
 def _type_name(dtype: str) -> str:
-    """The name in signatures of a type of numpy's or torch's, as far as it has one."""
+    """The name in signatures of a numpy or torch type, if it has one."""
     name = dtype.removeprefix("torch.")
     for long, short in (("uint", "u"), ("int", "i"), ("bfloat", "bf"), ("float", "fp")):
         if name.removeprefix(long).isdigit():
@@ -385,5 +385,5 @@ def keyword_texts(kernel: KernelTable, annotations: Mapping[str, str]) -> list[s
 
 
 def _default_text(option: ConstexprOption) -> str:
-    """What stands behind an option's `=`; empty where it has to be given."""
+    """The default shown after an option's `=`; empty where it is required."""
     return repr(option.values[option.default]) if option.default >= 0 else "" if option.required else "None"

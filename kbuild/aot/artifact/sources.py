@@ -11,7 +11,7 @@ from kbuild.compiler.frontend.sources import lookup
 
 
 def reached(files: Iterable[Path], root: Path) -> set[Path]:
-    """Files below `root`, and all there that these import, directly or through others, where the compiler
+    """Files below `root`, and all files there that these import, directly or indirectly, where the compiler
     looks for them."""
     waiting, found = list(files), set[Path]()
     while waiting:
@@ -41,8 +41,7 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
 
 
 def _places(folder: str, level: int, name: str) -> list[str | None]:
-    """The places of the packages on the way to a module and its own; None for those that are not among the
-    files."""
+    """The paths of a module's parent packages and its own; None for those that are not among the files."""
     parts = name.split(".")
     wanted = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return [

@@ -77,7 +77,7 @@ class Code:
 
     @property
     def extents(self) -> tuple[tuple[str, str, DescriptorExtent], ...]:
-        """What the launcher reads off tensors besides: name, type, and which extent it is."""
+        """What the launcher also reads from tensors: name, type, and which extent it is."""
         return tuple(
             (name, type_, extent)
             for name, type_, extent in expanded(self.variant.signature)
@@ -90,7 +90,7 @@ class Code:
 
     @property
     def target(self) -> CodeTarget:
-        """What it runs on."""
+        """The devices that it runs on."""
         arch = self.facts["arch"]
         devices = devices_of(arch, self.is_ptx)
         return CodeTarget(arch + "+ptx" * self.is_ptx, devices.first, devices.last)
@@ -298,7 +298,7 @@ def _conditions(code: Code, parameters: tuple[LaunchParameter, ...], where: str)
 
 
 def _is_countable(parameter: LaunchParameter) -> bool:
-    """Whether expressions may name it: an integer that fits their 64 bits."""
+    """Whether expressions may name it: an integer of at most 64 bits."""
     return parameter.kind == "integer" and "u64" not in parameter.types
 
 

@@ -23,9 +23,9 @@ from kbuild.aot.manifest.model import Package
 from kbuild.compiler.backend import ptxas_wheels
 
 _EARLIEST = 315532800
-"""1980-01-01, the first day that zip archives know, in seconds since 1970."""
+"""1980-01-01, the first day that zip archives can store, in seconds since 1970."""
 _OLDEST_GLIBC = 17
-"""No installer knows manylinux tags for older ones than glibc 2.17 on all machines."""
+"""Not all machines have manylinux tags for a glibc older than 2.17."""
 _SYSTEM_LIBRARIES = {b"libc.so.6", b"libm.so.6", b"libdl.so.2", b"libpthread.so.0", b"librt.so.1"}
 """Libraries that the manylinux policy lets a wheel count on, as far as C needs them."""
 

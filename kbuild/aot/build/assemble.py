@@ -37,13 +37,13 @@ SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
 
 @dataclass(frozen=True)
 class Built:
-    """One variant with what its compilation left in the build directory."""
+    """One variant with the files of its compilation in the build directory."""
 
     job: Job
     facts: dict[str, Any]
     cubin: bytes
     ptx: bytes | None
-    """What newer GPUs run; None where there is none."""
+    """PTX that newer GPUs run; None where there is none."""
 
 
 def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
@@ -131,7 +131,7 @@ def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
 
 
 def key(built: Built) -> str:
-    """What archive and table call a cubin: kernel and variant, readable."""
+    """The name of a cubin in archive and table: kernel and variant, readable."""
     return f"{built.job.variant.kernel}.{built.job.variant.file_name}"
 
 
@@ -161,7 +161,7 @@ def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str,
     found = records.read(build, record, bytes_digest((build / job).read_bytes()))
     if found is None:
         raise ToolError(
-            f"build/{record}: this, or what it is the record of, is not what was made",
+            f"build/{record}: this record or one of its files has changed since it was made",
             help="run kbuild build again",
         )
     return found

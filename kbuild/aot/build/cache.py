@@ -1,11 +1,11 @@
-"""Cubins that were compiled before, found by the digest of all that went into them.
+"""Cubins compiled before, found by the digest of all their inputs.
 
     <root>/entries/ab/abcdef...   one file per entry: magic, sha256 of the rest, JSON header with the key, parts
     <root>/tmp/                   entries being written; they move to their place in one step
 
 Every read checks the digest and the key, so a truncated, swapped or flipped entry counts as absent; that is
-why writing needs no fsync.  Nothing here raises on a broken, full or read-only directory: the build then goes
-on uncached.
+why writing needs no fsync.  Nothing here raises on a broken, full or read-only directory: the build then
+continues without a cache.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Cache:
         return parts
 
     def put(self, key: str, parts: Mapping[str, bytes]) -> bool:
-        """Stores the parts under a key; says whether it could."""
+        """Stores the parts under a key; returns whether it succeeded."""
         if self.root is None:
             return False
         path = self._entry(key)
@@ -74,7 +74,7 @@ class Cache:
         return True
 
     def trim(self) -> int:
-        """Removes the entries used longest ago until the rest fits the capacity; gives the number removed."""
+        """Removes the entries used longest ago until the rest fits the capacity; returns the number removed."""
         if self.root is None:
             return 0
         self._sweep()
@@ -114,7 +114,7 @@ def usable(root: Path) -> str:
     except OSError as error:
         return f"{root}: {error.strerror}"
     if status.st_mode & stat.S_IWOTH:
-        return f"{root}: everyone may write to it"
+        return f"{root}: all users may write to it"
     if not os.access(root, os.W_OK | os.X_OK):
         return f"{root}: it is read-only"
     return ""

@@ -1,6 +1,6 @@
 """Compiles one variant: writes `<arch>/<kernel>/<variant>.cubin`, `.ptx` and `.json` with the facts, which is
 their record (`records.py`), from the cache if they are there.  Nothing is imported here that a cache hit does
-without.
+not need.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CUBIN_MAGIC = b"\x7fELF\x02\x01"
 
 
 def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
-    """Makes the files of one job in the build directory; says whether they came from the cache.
+    """Makes the files of one job in the build directory; returns whether they came from the cache.
 
-    The current directory has to be the project's, so that its files are called in messages, and in line
-    information, as the manifest calls them.
+    The current directory has to be the project's, so that messages and line information name its files as
+    the manifest does.
     """
     parts, is_cached = _parts(job, job.identity, job.variant.options, settings)
     facts = json.loads(parts["facts"])
@@ -60,7 +60,7 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
 def _add_portable(
     job: Job, settings: Mapping[str, Any], files: dict[str, bytes], facts: dict[str, Any]
 ) -> bool:
-    """Adds PTX that newer GPUs run, or a warning that there is none; says whether it came from the cache."""
+    """Adds PTX that newer GPUs run, or a warning that there is none; returns whether it came from the cache."""
     try:
         parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings)
     except (CompileError, ErrorGroup) as error:

@@ -38,7 +38,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class NinjaOutcome:
-    """What running ninja came to."""
+    """The outcome of running ninja."""
 
     code: int
     """Exit code of ninja."""
@@ -49,10 +49,10 @@ class NinjaOutcome:
     failures: tuple[Failure, ...]
     """Edges that failed."""
     text: str = ""
-    """What ninja itself had to say."""
+    """What ninja itself printed."""
 
     def after(self, first: NinjaOutcome) -> NinjaOutcome:
-        """What both runs came to, this one being the second."""
+        """The outcome of both runs, this one being the second."""
         steps = (*first.steps, *(step for step in self.steps if step not in first.steps))
         return replace(self, steps=steps, printed=first.printed + self.printed)
 
@@ -75,7 +75,7 @@ def text(plan: Plan) -> str:
 
 
 def escape(word: str) -> str:
-    """A word with ninja's own sign doubled; spaces and colons in paths are the writer's affair."""
+    """A word with ninja's `$` doubled; the writer escapes spaces and colons in paths."""
     return word.replace("$", "$$")
 
 
@@ -91,7 +91,7 @@ def run(
 ) -> NinjaOutcome:
     """Runs ninja in the build directory until all targets are made or a step fails.
 
-    `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is so
+    `jobs` 0 leaves the number to ninja.  `inherit` are file descriptors that ninja keeps open: a lock is thus
     held until the last process of the build ends.  If this one is killed, ninja ends its steps and itself.
     """
     command = [
@@ -131,8 +131,7 @@ def run(
 
 @contextmanager
 def _life() -> Iterator[int]:
-    """The end for reading of a pipe into which only this process could write: it closes when this process
-    ends in any way."""
+    """The read end of a pipe that only this process could write to: it closes however this process ends."""
     reading, writing = os.pipe()
     try:
         yield reading
@@ -142,10 +141,8 @@ def _life() -> Iterator[int]:
 
 
 def _bind(process: int, life: int) -> None:
-    """Has the kernel interrupt ninja, which has the pipe open too, when the pipe closes at its other end."""
-    with suppress(
-        OSError
-    ):  # Where that cannot be had, the steps of a build that was killed work on to their end.
+    """Has the kernel interrupt ninja, which has the pipe open too, when its other end closes."""
+    with suppress(OSError):  # Without that, the steps of a build that was killed run to their end.
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGTERM)
         fcntl.fcntl(life, fcntl.F_SETOWN, process)
         fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)

@@ -18,11 +18,11 @@ from kbuild.aot.manifest.model import Kernel, Manifest, Package, Value
 from kbuild.targets import find_target
 
 STATE = ".kbuild"
-"""Directory within the build directory for all that is not for people."""
+"""Directory within the build directory for internal files."""
 PACKAGE = f"{STATE}/package.json"
-"""All that the last step needs to know."""
+"""The input of the last step."""
 STEP = f"{STATE}/step"
-"""What a step's shell goes on with: the client of the build's server."""
+"""The end of a step's command: the client of the build's server."""
 LAUNCHER = f"{STATE}/launcher.o"
 """The part of a package's launcher that is the same for all, compiled; within the build directory."""
 LAUNCHER_JOB = f"{STATE}/launcher.json"
@@ -33,7 +33,7 @@ WHEEL = f"{STATE}/wheel.json"
 
 @dataclass(frozen=True)
 class Job:
-    """All that compiling one variant takes."""
+    """Everything needed to compile one variant."""
 
     variant: Variant
     """The variant."""
@@ -46,7 +46,7 @@ class Job:
     identity: str
     """Digest of all that goes into the cubin."""
     source_digest: str
-    """Digest of the kernel and all it reaches, to be the same still when the compiler is done."""
+    """Digest of the kernel and all it reaches, which must be unchanged when the compiler is done."""
     portable: str = ""
     """Digest of all that goes into PTX for newer GPUs, for when the cubin's own does not run there; empty where
     none is wanted."""
@@ -88,11 +88,11 @@ class Job:
 
     @staticmethod
     def decode(fields: Mapping[str, object]) -> Job:
-        """The job that `encode` gave these fields for."""
+        """The job with these fields, which `encode` wrote."""
         values = dict(fields)
         constexprs = tuple((name, value) for name, value in values.pop("constexprs"))  # type: ignore[attr-defined]
         variant = Variant.parse(str(values.pop("variant")))
-        # What a request asks for is in no variant's text.
+        # The text of a variant has no options of a request.
         variant = replace(variant, options=variant.options.changed(values.pop("options")))  # type: ignore[arg-type]
         return Job(variant=variant, constexprs=constexprs, **values)  # type: ignore[arg-type]
 
@@ -124,11 +124,11 @@ class Edge:
     outputs: tuple[str, ...]
     """Files it makes."""
     record: str
-    """That of the outputs which is the record of the others."""
+    """The output that is the record of the others."""
     identity: str
-    """Digest of what it makes them from, besides what other steps make."""
+    """Digest of its inputs, apart from what other steps make."""
     description: str
-    """What to show while it runs."""
+    """Shown while it runs."""
     implicit: tuple[str, ...] = ()
     """Further files it depends on."""
     reads: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Plan:
     edges: tuple[Edge, ...]
     """The steps; those that compile variants stand in the order of the jobs."""
     files: tuple[tuple[str, bytes], ...]
-    """Files to write before, where they differ: names within the build directory, and contents."""
+    """Files to write first, where they differ: names within the build directory, and contents."""
 
 
 def plan(
@@ -187,7 +187,7 @@ def plan(
 
 
 def made_of(identity: str, records: Iterable[bytes]) -> str:
-    """Digest of all that the last step makes its files from: its identity, and the records of what it reads."""
+    """Digest of all inputs of the last step: its identity, and the records of what it reads."""
     return digest([identity, *(bytes_digest(record) for record in records)])
 
 
@@ -197,7 +197,7 @@ def is_last(job: bytes) -> bool:
 
 
 def manifest_digest(manifest: Manifest) -> str:
-    """The digest of what a manifest says, whatever its comments and its layout."""
+    """The digest of a manifest's contents, without comments and formatting."""
     return digest(repr(manifest))
 
 

@@ -1,5 +1,4 @@
-"""How a build shows that it goes on: a bar on a terminal, plain lines elsewhere, nothing when asked to be
-quiet."""
+"""The progress of a build: a bar on a terminal, plain lines elsewhere, nothing with `-q`."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from typing import TextIO
 
 _SECONDS_BETWEEN_BARS = 0.05
 _SECONDS_OF_SILENCE = 2.0
-"""After which a log hears what is under way."""
+"""Seconds after which a log gets a line on what is under way."""
 
 
 class Progress:
-    """Shows nothing but messages; what `-q` gives, and what the other two build on."""
+    """Shows messages only, for `-q`; the base of the other two."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -23,7 +22,7 @@ class Progress:
         """One step of `total` is done."""
 
     def busy(self, description: str) -> None:
-        """What the step that is under way has come to."""
+        """How far the current step has come."""
 
     def message(self, text: str) -> None:
         """Lines that stay."""

@@ -41,12 +41,12 @@ _KBUILD = Path(__file__).resolve().parents[2]
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
 _MAX_NAMES = 5
-"""Variants that are named of those that fail alike."""
+"""Variants named of those that fail with the same error."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What a build is asked for."""
+    """The request for a build."""
 
     project: Path
     """Directory with the manifest."""
@@ -61,7 +61,7 @@ class BuildOptions:
     keep_going: bool = False
     """Whether to go on with other variants when one fails."""
     compile: CompileOptions = DEFAULTS
-    """What all variants are compiled with besides what the manifest says, such as `debug` and `strict`."""
+    """Options for all variants in addition to the manifest's, such as `debug` and `strict`."""
     verbose: bool = False
     """Whether failures show where in kbuild they happened."""
     dry_run: bool = False
@@ -73,7 +73,7 @@ class BuildOptions:
     epoch: int | None = None
     """SOURCE_DATE_EPOCH."""
     display: str = MANIFEST
-    """How messages call the manifest."""
+    """The manifest's name in messages."""
     compiler: str = field(default_factory=lambda: COMPILER)
     """The function that compiles, as `module:function`."""
     source_digest: str = field(default_factory=lambda: SOURCE_DIGEST)
@@ -87,12 +87,12 @@ class VariantError(ToolError):
         super().__init__(f"{variant} failed\n{text}", help=f"this repeats it: {command}")
         self.variant = variant
         self.text = text
-        """What its compilation printed."""
+        """The output of its compilation."""
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build came to."""
+    """The outcome of a build."""
 
     jobs: tuple[Job, ...]
     """Everything asked for."""
@@ -111,8 +111,7 @@ class BuildResult:
 
 
 def build(options: BuildOptions, progress: Progress) -> BuildResult:
-    """Builds a project; raises KbuildError if it cannot begin, and gives failures of single variants in the
-    result."""
+    """Builds a project; raises KbuildError if it cannot begin; failures of single variants are in the result."""
     manifest = load(options.project / MANIFEST, options.display)
     # The table only says which variants there are: all else of the manifest stays as it is written.
     tuned, warnings = with_table(
@@ -135,7 +134,7 @@ def build_variants(
         ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
         if not options.dry_run:
             _write_settings(options, ptxas, directory)
-            if not (directory / STATE / "build.ninja").exists():  # There is everything to do.
+            if not (directory / STATE / "build.ninja").exists():  # Everything has to be done.
                 service.expect(len(expansion.variants))
         planned = _plan(options, manifest, expansion, ptxas, directory)
         if options.dry_run:
@@ -160,8 +159,8 @@ def build_variants(
         if run.steps or len(made) < len(planned.edges):
             made = _made(planned, directory)
         if _is_missing(planned, made, run):
-            # Steps ended well and left nothing, or something was damaged since: once more, with as little in
-            # between as can be.
+            # Steps succeeded and left nothing, or something was damaged since: once more, with as little in
+            # between as possible.
             service.drop_client()
             run = run_ninja().after(run)
             made = _made(planned, directory)
@@ -170,14 +169,14 @@ def build_variants(
             raise ToolError(f"ninja {how}: {run.text}".removesuffix(": "))
         if left := _is_missing(planned, made, run):
             raise ToolError(
-                f"{directory / left}: the step that makes it ended well, and it is not what was made",
+                f"{directory / left}: the step that makes it succeeded, but the file differs from its record",
                 help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
         return _result(options, manifest, expansion, planned, run, made, directory)
 
 
 def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Service:
-    """What does the steps of the build."""
+    """The processes that run the steps of the build."""
     try:
         tool = toolchain.find_cc(options.environment)
         cc = [tool.path, *tool.arguments]
@@ -187,7 +186,7 @@ def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Ser
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the build's steps, which run in another directory and have to find this same kbuild."""
+    """The environment of the build's steps, which run in another directory and must find this same kbuild."""
     paths = [os.path.abspath(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     if _KBUILD.parent.name not in ("site-packages", "dist-packages"):
         paths.insert(0, str(_KBUILD.parent))
@@ -271,7 +270,7 @@ def _source_digests(
 
 
 def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
-    """Writes what all steps have to know."""
+    """Writes the files that all steps read."""
     settings = {
         "project": os.path.abspath(options.project),
         "manifest": options.display,
@@ -288,15 +287,15 @@ def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Pat
 
 
 def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
-    """Writes what ninja and the edges read, where it changed, and removes what an earlier build left and none
-    wants now, or what is not as it was made.  Gives the records of what need not be made.
+    """Writes what ninja and the edges read, where it changed, and removes files of an earlier build that are
+    unused now or damaged.  Returns the records of what need not be made.
     """
     for name, data in planned.files:
         write_if_changed(directory / name, data)
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
     _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
     made = _made(planned, directory)
-    if options.compile.strict:  # What was compiled when that was a warning is to be tried again.
+    if options.compile.strict:  # Variants compiled when that was a warning are compiled again.
         made = {name: record for name, record in made.items() if not record.get("serialized")}
     for edge in planned.edges:
         for output in edge.outputs if edge.record not in made else ():
@@ -305,8 +304,8 @@ def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str,
 
 
 def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
-    """The records of the steps that need not be done: what they made is there, as it was made, and from what
-    it should be."""
+    """The records of the steps that need not run: their files are there, undamaged and from the right
+    inputs."""
     made: dict[str, dict[str, Any]] = {}
     for edge in planned.edges:
         if all(name in made for name in edge.reads):
@@ -320,7 +319,7 @@ def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_missing(planned: Plan, made: Mapping[str, Any], run: ninja.NinjaOutcome) -> str:
-    """The first record that is missing, with no failure to blame for it; else empty."""
+    """The first record that is missing without a failure that explains it; else empty."""
     missing = [edge.record for edge in planned.edges if edge.record not in made]
     others = {failure.output for failure in run.failures} - {WHEEL}
     is_blamed = bool(others) or (run.code != 0 and missing == [WHEEL]) or (run.code != 0 and not run.failures)
@@ -438,8 +437,7 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
 
 
 def _publish(source: Path, dist: Path) -> Path:
-    """Puts the wheel where people look for it, instead of those with other tags; the same bytes are left
-    alone."""
+    """Puts the wheel into `dist`, in place of those with other tags; equal bytes are left alone."""
     target = dist / source.name
     name, version, _ = source.name.split("-", 2)
     write_files({target: source.read_bytes()})

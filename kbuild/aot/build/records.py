@@ -1,5 +1,5 @@
-"""Records of what the steps of a build made: how the next build, and the step that packs the wheel, know it
-again.
+"""Records of the files that the steps of a build made, by which the next build, and the step that packs the
+wheel, check them.
 
 A step leaves one record beside its files:
 
@@ -8,7 +8,7 @@ A step leaves one record beside its files:
 
 Names are relative to the build directory.  A file that was cut short, emptied by a power failure, flipped by
 a disk or made by a client that did nothing does not fit its record; neither does one that was made from
-something else than is asked for now. Whatever does not fit is made again.
+other inputs than those of now. Whatever does not fit is made again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def write(
 
 
 def read(build: Path, record: str, made_from: str) -> tuple[dict[str, Any], dict[str, bytes]] | None:
-    """A record, and the files that it names: None unless all of it was made from that, and is still as it was
-    made."""
+    """A record, and the files that it names: None unless all were made from these inputs and are unchanged
+    since."""
     try:
         fields = unseal((build / record).read_bytes())
         if fields is None or fields.get("made_from") != made_from:

@@ -1,7 +1,7 @@
 """Compiles variants in a few processes that have loaded the compiler already.
 
-A process of its own for each variant keeps a crash of LLVM to it, but Python and the compiler's modules would
-take a tenth of a second to load every time.  So a build starts one server, which loads them once; ninja's
+A separate process for each variant would confine a crash of LLVM to it, but loading Python and the compiler's
+modules would take a tenth of a second every time.  So a build starts one server, which loads them once; ninja's
 steps are tiny clients (`client.py`), for each of which the server has a worker compile, with the client's own
 output:
 
@@ -9,9 +9,9 @@ output:
     client ◀── exit code ── server ◀── exit code, or the end of the worker's connection
 
 Workers are forked when a job finds none idle; one more is forked at once, and loads what the last step takes
-while the others compile, for that step runs alone.  One that crashes costs the variant it was at, and is not
+while the others compile, for that step runs alone.  One that crashes fails the variant it was compiling, and is not
 replaced before another is needed.  The server ends with the build: when the pipe that is its standard input
-closes.  A client that goes away, because ninja was interrupted, takes its worker along.
+closes.  When a client goes away, because ninja was interrupted, its worker is ended.
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ class Server:
         return worker
 
     def _work(self, connection: socket.socket, prepare: Callable[[], None]) -> NoReturn:
-        """Compiles, in a process group of its own, for whatever it starts to end with it."""
+        """Compiles, in a process group of its own, so that all it starts ends with it."""
         try:
             os.setsid()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            # What the server holds is not for workers: the end of a connection is how each hears of the
+            # Workers must not hold the server's connections: the end of a connection is how each notices the
             # other's death.
             for key in list(self._selector.get_map().values()):
                 os.close(key.fd)
@@ -153,7 +153,7 @@ class Server:
                 signal.alarm(0)
                 sys.stdout.flush()
                 sys.stderr.flush()
-                for output in (1, 2):  # ninja waits until no one can write there any more.
+                for output in (1, 2):  # ninja waits until all writers have closed these.
                     os.dup2(nothing, output)
                 connection.send(bytes([code]))
         finally:

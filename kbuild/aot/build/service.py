@@ -1,7 +1,7 @@
 """The processes that a build starts beside ninja: the server of its steps, and before that the C compiler,
 for their client.
 
-Both take as long to be ready as planning takes, so they start as soon as it is known that they pay.
+Both take as long to be ready as planning takes, so they start as soon as they are known to pay off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kbuild.aot.identity import digest
 _SECONDS_TO_STOP = 10
 _CLIENT = f"{STATE}/client"
 _WORTH_COMPILING = 12
-"""Steps from which on they save more than compiling their client takes."""
+"""With this many steps they save more time than compiling their client takes."""
 
 
 class Service:
@@ -40,8 +40,8 @@ class Service:
     ) -> None:
         """`cc` is the C compiler with its first arguments, empty where there is none.
 
-        `inherit` are file descriptors that these processes keep open: what still writes in the directory when
-        the build has been killed so holds its lock, and the next build waits for it.
+        `inherit` are file descriptors that these processes keep open: a process that still writes in the directory when
+        the build has been killed thus holds its lock, and the next build waits for it.
         """
         self._inherit = tuple(inherit)
         self._build, self._python, self._environment, self._cc = build, python, environment, cc
@@ -56,7 +56,7 @@ class Service:
         return self
 
     def expect(self, steps: int) -> None:
-        """Starts what so many steps are worth, and does not run yet."""
+        """Starts the processes that pay off for so many steps and do not run yet."""
         if steps > 1 and self._server is None:
             self._server = self._serve()
         if steps >= _WORTH_COMPILING and self._cc and self._compiling is None and self._old_client() is None:
@@ -73,7 +73,7 @@ class Service:
                 )
 
     def get_ready(self) -> None:
-        """Has the steps run their client: that in C, which starts ten times as fast, where there is one.
+        """Has the steps run the client in C, which starts ten times as fast, where there is one.
 
         Steps run whatever is written here, so that their own command, by which ninja knows them, always stays
         the same.
@@ -91,7 +91,7 @@ class Service:
         write_if_changed(self._build / STEP, f"exec {shlex.join(words)}\n".encode())
 
     def drop_client(self) -> None:
-        """Has the steps run their client in Python, which needs nothing that lies in the build directory."""
+        """Has the steps run the client in Python, which needs no file in the build directory."""
         for name in (_CLIENT, f"{_CLIENT}.json"):
             (self._build / name).unlink(missing_ok=True)
         self._compiling = None

@@ -2,8 +2,8 @@
 
     python -m kbuild @step < .kbuild/jobs/sm_90/matmul/<variant>.json       (in the build directory)
 
-or, where there is more to do than one, a worker of `serve.py`, which does one after another.  It is a process
-other than the build's, so that a crash of LLVM costs one variant alone.
+or, where there are several, a worker of `serve.py`, which does one after another.  It is a separate
+process, so that a crash of LLVM fails only one variant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare() -> None:
-    """Loads what the last step takes, which is as much as compiling does."""
+    """Loads the modules of the last step, which takes as long as loading the compiler."""
     from kbuild.aot.artifact import rendering  # Not for variants, which do without.
     from kbuild.aot.build import assemble  # Not for variants, which do without.
 
@@ -65,7 +65,7 @@ def run(job: bytes) -> int:
         return 1
     except Exception as error:
         help = "this is a bug of kbuild's; -v shows where"
-        print(render(InternalError(f"kbuild broke: {type(error).__name__}: {error}", help=help)))
+        print(render(InternalError(f"kbuild failed: {type(error).__name__}: {error}", help=help)))
         if settings.get("verbose"):
             traceback.print_exc(file=sys.stdout)
         return 1

@@ -1,1 +1,1 @@
-"""What a project asks for: the manifest `kernels.toml`, checked, and expanded to variants."""
+"""The manifest `kernels.toml`, checked and expanded to variants."""

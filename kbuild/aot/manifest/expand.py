@@ -40,7 +40,7 @@ _LONGEST_FILE_NAME = 180
 
 @dataclass(frozen=True)
 class Variant:
-    """One cubin, with nothing left open.
+    """One cubin, fully specified.
 
     `str()` is the whole variant as text, `parse` reads it back; `name` is for people and `file_name` for
     files.
@@ -76,7 +76,7 @@ class Variant:
 
     @staticmethod
     def parse(text: str) -> Variant:
-        """The variant that `str` gave this text for; ValueError if none can have."""
+        """The variant whose `str` is this text; ValueError if there is none."""
         sections = text.split("/", 6)  # A guard may have `//`.
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
@@ -126,7 +126,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Kernel, architecture and values: how messages call the variant."""
+        """Kernel, architecture and values: the variant's name in messages."""
         return f"{self.kernel}.{self.arch}.{self.file_name}"
 
 
@@ -148,7 +148,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Expansion:
-    """All that a manifest asks for."""
+    """All variants of a manifest."""
 
     variants: tuple[Variant, ...]
     """Variants in order of kernel, architecture, matrix, configuration, specialisation."""
@@ -156,7 +156,7 @@ class Expansion:
     """Points left out."""
 
     def requested(self, options: CompileOptions) -> Expansion:
-        """The same variants with what a request asks for besides the manifest: options that change the code."""
+        """The same variants with the options of a request that change the code."""
         asked = options.requested()
         return replace(
             self, variants=tuple(replace(each, options=each.options.changed(asked)) for each in self.variants)
@@ -214,7 +214,7 @@ def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config,
         guards = frozenset(config.guards)
         chosen = []
         for one, earlier in zip(kernel.specializations, before):
-            # Dispatch would never look beyond a configuration that asks for these facts or for fewer.
+            # Dispatch would never get past a configuration that asks for these facts or for fewer.
             if config.when.holds(facts | {"specialize": one.name}) and not any(
                 known <= guards for known in earlier
             ):
@@ -280,7 +280,7 @@ _OPERATOR_WORDS = {
 
 
 def _hint_word(type_: str) -> str:
-    """How a file name calls the specialisation of an argument; empty for the usual one."""
+    """The specialisation of an argument in a file name; empty for the usual one."""
     _, _, hint = type_.partition(":")
     if type_.startswith("*"):
         return {"8": "d8", "16": ""}.get(hint, "any")

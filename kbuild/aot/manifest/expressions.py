@@ -78,7 +78,7 @@ def to_c(expression: Expression, reference: Callable[[str], str]) -> str:
 
 
 def _check(node: ast.expr, text: str, names: Collection[str], where: str) -> set[str]:
-    """The names below a node; ManifestError for anything that is not of the language."""
+    """The names below a node; ManifestError for anything outside the language."""
 
     def fail(message: str, help: str = "") -> ManifestError:
         return ManifestError(f'{where}: {message} in "{text}"', help=help)

@@ -1,5 +1,5 @@
-"""What a key of the manifest may be: kinds of values.  Each reads a value, notes what is wrong with it in words,
-and says in JSON Schema and in a few words which values there are."""
+"""The kinds of values that a key of the manifest may have.  Each reads a value, reports what is wrong with it,
+and describes the legal values in JSON Schema and in words."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Shape = Mapping[str, Any]
 
 
 class MistakeReporter(Protocol):
-    """Takes down a mistake: its place, the message and some advice."""
+    """Records a mistake: its place, the message and some advice."""
 
     def __call__(self, path: KeyPath, message: str, help: str = "", /) -> None: ...
 
 
 class InvalidText(Exception):
-    """What `Text.form` raises for a text that it does not take."""
+    """Raised by `Text.form` for a text that it rejects."""
 
     def __init__(self, message: str, help: str = "") -> None:
         super().__init__(message)
@@ -39,9 +39,9 @@ class Kind(ABC):
     """Values of one kind."""
 
     refusal: str = ""
-    """The message for other values, which `{}` stands for; by default what was expected, and what was found."""
+    """The message for other values, with `{}` for the value; by default what was expected and what was found."""
     advice: str = ""
-    """How to mend it."""
+    """How to fix it."""
 
     @property
     @abstractmethod
@@ -55,16 +55,16 @@ class Kind(ABC):
 
     @property
     def blank(self) -> Any:
-        """What stands for a value that is not given, or wrong."""
+        """The value in place of one that is missing or wrong."""
         return None
 
     def identity(self, value: Any) -> Any:
-        """That of a value by which it is the same as another in a list."""
+        """The key by which two values of a list count as equal."""
         return value
 
     @abstractmethod
     def read(self, value: object, path: KeyPath, note: MistakeReporter) -> Any:
-        """The value as records have it; None, with the mistakes noted, for what is not of this kind."""
+        """The value as records have it; None, with the mistakes noted, where it is not of this kind."""
 
     def takes(self, value: object) -> bool:
         """Whether a value is of this kind."""
@@ -75,24 +75,24 @@ class Kind(ABC):
         note(path, self.message(value), self.help(value))
 
     def help(self, value: object) -> str:
-        """How to mend such a value."""
+        """How to fix such a value."""
         return self.advice
 
     def message(self, value: object) -> str:
-        """What is said of a value that is not of this kind."""
+        """The message for a value that is not of this kind."""
         template = self.refusal or f"expected {self.words}, found {{}}"
         return template.replace("{}", described(value))
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a whole text has to match."""
+    """A pattern that a whole text has to match."""
 
     regex: str
     refusal: str = ""
     """The message for texts that do not, which `{}` stands for; by default that of the kind."""
     advice: str = ""
-    """How to mend it."""
+    """How to fix it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +323,7 @@ class Setting(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class ListOf(Kind):
-    """Lists of values of one kind; those of them that are wrong are left out."""
+    """Lists of values of one kind; wrong ones are left out."""
 
     item: Kind
     what: str = "a list"
@@ -333,7 +333,7 @@ class ListOf(Kind):
     lengths: str = ""
     """The message for a list that is too short or too long: `{}` stands for its length."""
     or_one: bool = False
-    """Whether a value may stand for the list of itself."""
+    """Whether a single value may stand for a list of one."""
     unique: bool = False
     """Whether no value may be there twice."""
     alike: bool = False

@@ -27,7 +27,7 @@ from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup, Loc, ManifestError
 
 MAX_VARIANTS = 10_000
-"""Variants of one manifest; more is taken for a mistake in the matrix."""
+"""The most variants of one manifest; more are taken for a mistake in the matrix."""
 
 _LARGEST_FILE = 4 << 20
 
@@ -56,7 +56,7 @@ def load(file: Path, display: str = "") -> Manifest:
 
 def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
     help = "a project has a kernels.toml; -C DIR names it"
-    if file.exists() and not file.is_file():  # A pipe, too, which reading would wait for.
+    if file.exists() and not file.is_file():  # Also a pipe, which reading would wait for.
         raise ManifestError(f"{display}: not a file", help=help)
     try:
         data = file.read_bytes()

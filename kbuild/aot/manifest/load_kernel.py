@@ -108,8 +108,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
 
 
 def _presumed(table: Mapping[str, Any]) -> KernelFunction:
-    """A function with the parameters that the tables name, so that one which cannot be found hides no other
-    mistake."""
+    """A function with the parameters that the tables name, so that a missing function hides no other mistake."""
     configs = table.get("config")
     tables = [
         table.get("args"),
@@ -131,7 +130,7 @@ def _presumed(table: Mapping[str, Any]) -> KernelFunction:
 def _function(
     reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[str, KernelFunction | None]:
-    """The function's name, and what its syntax tree says."""
+    """The function's name, and its signature from the syntax tree."""
     if "source" not in values:
         return "", None
     key, source = (*path, "source"), values["source"]
@@ -140,7 +139,7 @@ def _function(
         reader.error(key, f"no Python file {described(source)}")
         return "", None
     if not file.resolve().is_relative_to(reader.root):
-        reader.error(key, f"{described(source)} leads out of the project")
+        reader.error(key, f"{described(source)} is outside the project")
         return "", None
     try:
         known = functions(file)

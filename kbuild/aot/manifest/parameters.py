@@ -29,7 +29,7 @@ class KernelParameter:
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """A function of a kernel file, as far as a manifest has to agree with it."""
+    """The parts of a kernel function that a manifest has to agree with."""
 
     parameters: tuple[KernelParameter, ...]
     """In order."""

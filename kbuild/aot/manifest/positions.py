@@ -1,4 +1,4 @@
-"""On which line of a TOML text each key and array element stands.
+"""The line of each key and array element in a TOML text.
 
 The TOML reader gives values without places.  This walks the text once, knowing only what decides where a key
 begins: comments, strings, brackets and table headers.  The text has been read by the real reader before, so
@@ -114,7 +114,7 @@ def _key_value(walk: _Walk, table: Path, found: dict[Path, int]) -> None:
 
 
 def _value(walk: _Walk, path: Path, found: dict[Path, int]) -> None:
-    """Reads one value; arrays and inline tables add the places of what they hold."""
+    """Reads one value; arrays and inline tables add the places of their elements."""
     opening = walk.peek()[1]
     if opening == "[":
         walk.take()

@@ -13,7 +13,7 @@ from kbuild.errors import Loc, ManifestError, nearest
 
 T = TypeVar("T")
 NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
-"""What is a name in Python, C and file names."""
+"""A name that is valid in Python, C and file names."""
 
 
 class ManifestReader:
@@ -50,7 +50,7 @@ class ManifestReader:
         return ": ".join(text for text in (prefix, key) if text)
 
     def at(self, path: KeyPath) -> Any:
-        """What the manifest has there."""
+        """The manifest's value at a key."""
         value: Any = self.table
         for part in path:
             value = value[part]

@@ -63,7 +63,7 @@ _INSIDE = r"(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\]*"
 """A path that does not lead out of a folder."""
 
 HINT_ADVICE = "16, 8: divisible by it; 1: equal to it"
-"""What hints mean, where one is wrong."""
+"""The meaning of hints, as advice for a wrong one."""
 TUNED = tuple(option for option in options("variant") if option.changes_code)
 """The options of which `kbuild tune` tries values."""
 

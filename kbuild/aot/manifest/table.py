@@ -1,4 +1,4 @@
-"""Tables of the manifest as rows, and what reads any of them by its rows.
+"""Tables of the manifest as rows, and the function that reads any of them by its rows.
 
 [[kernel.config]]            Table CONFIG           checked(reader, path, {"num_wraps": 8, "BLOCK": 64}, CONFIG, …)
 num_wraps = 8                Key num_warps …        notes: num_wraps: the kernel has no such parameter; did you mean …
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a table, and all that holds of it by itself."""
+    """One key of a table, and all its own rules."""
 
     name: str
     """The key; `<…>` for any name of a kind."""
     fills: tuple[type, str] | None
     """The class and field of model.py that its value goes to; None if it is refused."""
     value: Kind | Table
-    """What it may be."""
+    """Its legal values."""
     required: bool = False
     repeated: bool = False
     """Whether it is an array of such tables."""
@@ -74,11 +74,11 @@ class Table:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Those without which the table is not complete."""
+        """The required keys."""
         return tuple(key.name for key in self.keys if key.required)
 
     def key(self, name: str, names: Mapping[str, Collection[str]]) -> Key | None:
-        """What takes a key of the manifest; None if nothing does."""
+        """The row for a key of the manifest; None if there is none."""
         for key in self.keys:
             if name in names.get(key.name, ()) if key.is_open and not self.declares else name == key.name:
                 return key

@@ -65,7 +65,7 @@ class TunedEntry:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What the entry is about, apart from the device."""
+        """The calls that the entry is for, apart from the device."""
         return self.kernel, self.when, self.facts
 
     @property
@@ -101,7 +101,7 @@ def read(file: Path) -> tuple[TunedEntry, ...]:
         ) from None
     entries = table.get("entry", [])
     if table.get("schema") != 1 or not isinstance(entries, list):
-        raise ManifestError(f"{file.name}: no table of kbuild tune's: expected schema = 1 and [[entry]]")
+        raise ManifestError(f"{file.name}: not a table of kbuild tune: expected schema = 1 and [[entry]]")
     return tuple(_entry(f"{file.name}: entry[{index}]", entry) for index, entry in enumerate(entries))
 
 

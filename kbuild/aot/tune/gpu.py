@@ -1,7 +1,7 @@
-"""A GPU for `kbuild tune`, by the driver's own functions: loads cubins, launches them on random arrays, and
+"""A GPU for `kbuild tune`, through the driver's functions: loads cubins, launches them on random arrays, and
 times them.
 
-It needs the driver's library alone, neither torch nor the toolkit.  numpy makes the arrays and compares results.
+It needs only the driver's library, not torch or the toolkit.  numpy makes the arrays and compares results.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MAX_COMPARED = 1 << 20
 _RANDOM = 1 << 20
 """Random elements that are made; larger arrays repeat them."""
 _CACHE_BYTES = 256 << 20
-"""More than any L2 cache holds: written before each launch that is timed."""
+"""Bytes written before each timed launch: more than any L2 cache holds."""
 _SHARED_WITHOUT_OPTIN = 48 * 1024
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR, _SHARED_OPTIN, _NUM_SMS, _FUNCTION_SHARED = 75, 76, 97, 16, 8
 _ALIGNMENT = 256
 _TRIAL = 3
-"""Launches by which a candidate is judged at first."""
+"""Launches of the first trial of a candidate."""
 _NOT_READY = 600
 SCALARS = {
     "i1": ctypes.c_int8,
@@ -65,7 +65,7 @@ class Gpu:
             self._library = ctypes.CDLL(library)
         except OSError:
             help = "kbuild tune times kernels on a GPU; --dry-run shows without one what it would try"
-            raise ToolError(f"no NVIDIA driver: {library} is not to be found", help=help) from None
+            raise ToolError(f"no NVIDIA driver: {library} was not found", help=help) from None
         self._call("cuInit", 0)
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
@@ -88,7 +88,7 @@ class Gpu:
         self._loaded: dict[bytes, _Loaded] = {}
 
     def place(self, variant: Variant, case: LaunchCase) -> None:
-        """Make the arrays of a launch, with random values; those of an earlier one go."""
+        """Make the arrays of a launch, with random values, in place of earlier ones."""
         for address, _ in (*self._fresh.values(), *self._used.values()):
             self._call("cuMemFree_v2", ctypes.c_uint64(address))
         for loaded in self._loaded.values():
@@ -108,7 +108,7 @@ class Gpu:
             )
 
     def results(self, program: TimedProgram) -> dict[str, np.ndarray]:
-        """Launch once on fresh arrays, and give back those that changed."""
+        """Launch once on fresh arrays, and return those that changed."""
         for name, (address, size) in self._fresh.items():
             self._call(
                 "cuMemcpyDtoD_v2",
@@ -199,7 +199,7 @@ class Gpu:
         )
 
     def _load(self, program: TimedProgram) -> _Loaded:
-        """The program's kernel with its parameters; it stays loaded until the arrays go."""
+        """The program's kernel with its parameters; it stays loaded as long as the arrays."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), program.cubin)
         self._call("cuModuleGetFunction", ctypes.byref(function), module, program.facts["entry"].encode())
@@ -269,9 +269,9 @@ class _Loaded(NamedTuple):
     module: ctypes.c_void_p
     function: ctypes.c_void_p
     pointers: Any
-    """To its parameters, as cuLaunchKernel takes them."""
+    """Pointers to its parameters, as cuLaunchKernel takes them."""
     values: tuple[Any, ...]
-    """The parameters, which have to live on."""
+    """The parameters, kept alive."""
 
 
 def _element(type_: str) -> Type:

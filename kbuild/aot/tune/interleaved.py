@@ -1,4 +1,4 @@
-"""Times several calls against each other, launch by launch in random order.
+"""Times several calls by interleaving them, launch by launch in random order.
 
 A GPU under load runs into its power limit: a launch that follows one full of dots finds a lower clock than
 one that follows a slow kernel.  So no call has a fixed place: each round launches every call once, in a new
@@ -19,10 +19,10 @@ Key = TypeVar("Key", bound=Hashable)
 Call = Callable[[], Any]
 
 SECONDS = 0.8
-"""Of device time for each comparison."""
+"""Seconds of device time for each comparison."""
 MAX_ROUNDS, MIN_ROUNDS = 1000, 16
 BATCH = 96
-"""Launches that are enqueued, with a flush and two marks each, before any is waited for: a stream takes about
+"""Launches enqueued, with a flush and two marks each, before any is waited for: a stream takes about
 1,000 commands."""
 MAX_AHEAD = 256
 _SEED = 20
@@ -30,26 +30,26 @@ _PROBE = 3
 
 
 class Clock(Protocol):
-    """A device that does everything in the order in which it was asked to, later than it was asked to."""
+    """A device that runs requests asynchronously, in order."""
 
     def flush(self) -> None:
-        """Ask for the L2 cache to be written over."""
+        """Enqueue overwriting of the L2 cache."""
         ...
 
     def mark(self) -> Any:
-        """Ask for the time at this place, which can be read when it has come."""
+        """Enqueue a mark, whose time can be read once the device has reached it."""
         ...
 
     def has_passed(self, mark: Any) -> bool:
-        """Whether the device has come to a mark."""
+        """Whether the device has reached a mark."""
         ...
 
     def wait(self) -> None:
-        """Until the device has done all."""
+        """Wait until the device has done everything."""
         ...
 
     def microseconds(self, start: Any, end: Any) -> float:
-        """Between two marks, after a wait."""
+        """The time between two marks, after a wait."""
         ...
 
 
@@ -58,8 +58,8 @@ def interleave(
 ) -> dict[Key, float]:
     """The median time of each call in microseconds, over so many rounds or so many seconds of them.
 
-    ToolError where the device is always faster than the process that asks it, so that the process would be
-    measured.
+    ToolError where the device is always faster than the process that enqueues, so that the process would
+    be measured.
     """
     for call in calls.values():
         call()
@@ -83,8 +83,8 @@ def _batch(
     """All times of some rounds, microseconds of device time for a round, and how many flushes it took to stay
     ahead.
 
-    The device starts with `ahead` flushes, while the launches are enqueued; where it has caught up, all is
-    done again with more.
+    The device starts with `ahead` flushes while the launches are enqueued; where it catches up, the rounds
+    are repeated with more flushes.
     """
     names = list(calls)
     while ahead <= MAX_AHEAD:
@@ -105,18 +105,19 @@ def _batch(
             times: dict[Key, list[float]] = {name: [] for name in calls}
             for name, start, end in marks:
                 times[name].append(clock.microseconds(start, end))
-            # The first flush is not in it: one too few among many.
+            # Without the first flush: one too few among many.
             return times, clock.microseconds(marks[0][1], marks[-1][2]) / rounds, ahead
         ahead *= 2
     raise ToolError(
-        f"launches of {', '.join(map(str, calls))} take longer to ask for than to run, and cannot be timed"
+        f"launches of {', '.join(map(str, calls))} take longer to enqueue than to run, and cannot be timed"
     )
 
 
 def shortlist(calls: Mapping[Key, Call], clock: Clock, most: int = 3) -> list[Key]:
-    """The calls that may be the fastest, by short measurements: what to put into `interleave`.
+    """The calls that may be the fastest, by short measurements: the candidates for `interleave`.
 
-    Two rounds leave out what takes half as long again, some more what is further behind than noise explains.
+    Two rounds leave out calls that take 1.5 times as long; more rounds those that are slower than noise
+    explains.
     """
     left = list(calls)
     for rounds, bound in ((2, 1.5), (15, 1.04)):

@@ -39,17 +39,17 @@ from kbuild.targets import find_target, nearest_target
 FINALISTS = 4
 """Candidates that are checked, and timed again with the default, launch by launch."""
 NEAR = 1.1
-"""How much longer than the fastest right one of a short trial a finalist may take: more is beyond what noise
-explains."""
+"""How much longer a finalist of a short trial may take than the fastest correct one: more exceeds the
+noise."""
 SECONDS = 0.3
-"""Of device time for the finalists."""
+"""Seconds of device time for the finalists."""
 WORTH = 0.98
-"""Of the default's time: what gains less is within the noise, and not worth a cubin more."""
+"""As a part of the default's time: a smaller gain is within the noise, and not worth another cubin."""
 
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What is known of a GPU."""
+    """The properties of a GPU."""
 
     name: str
     capability: int
@@ -66,7 +66,7 @@ class TimedProgram:
 
     variant: Variant
     facts: Mapping[str, Any]
-    """Those of its compilation."""
+    """The facts of its compilation."""
     cubin: bytes
     case: LaunchCase
 
@@ -77,11 +77,11 @@ class TimingDevice(Protocol):
     device: DeviceFacts
 
     def place(self, variant: Variant, case: LaunchCase) -> None:
-        """Make the arrays of a launch, with random values; those of an earlier one go."""
+        """Make the arrays of a launch, with random values, in place of earlier ones."""
         ...
 
     def results(self, program: TimedProgram) -> dict[str, Any]:
-        """Launch once on fresh arrays, and give back those that changed.  ToolError if the device refuses or
+        """Launch once on fresh arrays, and return those that changed.  ToolError if the device refuses or
         is lost."""
         ...
 
@@ -106,7 +106,7 @@ class TuneTask:
     facts: tuple[Guard, ...]
     """The bucket's, and those of the configuration that the manifest has for its launch."""
     default: Variant
-    """What the manifest would take."""
+    """The manifest's choice."""
     candidates: tuple[Variant, ...]
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
                 found = (_candidate(kernel, default, config, chosen) for chosen in _choices(bucket))
                 found = (variant for variant in found if _is_asked_for(bucket, variant))
                 when = (("arch", arch), *point, ("specialize", specialization.name))
-                # Its code does not depend on the facts that it is guarded by.
+                # Its code does not depend on its guards.
                 guards = tuple(dict.fromkeys((*config.guards, *bucket.guards)))
                 return TuneTask(
                     kernel.name,
@@ -217,8 +217,8 @@ def _is_asked_for(bucket: Bucket, variant: Variant) -> bool:
 
 
 def obstacle(facts: Mapping[str, Any], device: DeviceFacts, most: int = 0) -> str:
-    """Why a candidate is not worth running, by its facts; empty if it is.  It may spill `most` bytes: the
-    default's."""
+    """Why a candidate is not worth running, by its facts; empty if it is.  It may spill `most` bytes, as many as
+    the default."""
     if spilled(facts) > most:
         return f"spills {spilled(facts)} bytes"
     if facts["shared"] > device.shared_bytes:
@@ -229,12 +229,12 @@ def obstacle(facts: Mapping[str, Any], device: DeviceFacts, most: int = 0) -> st
 
 
 def spilled(facts: Mapping[str, Any]) -> int:
-    """Bytes that are stored and loaded for want of registers."""
+    """Bytes of register spills, stores and loads."""
     return int(facts["spill_stores"] + facts["spill_loads"])
 
 
 def most_spilled(task: TuneTask, programs: Mapping[Variant, tuple[dict[str, Any], bytes]]) -> int:
-    """What the default spills, if it compiles."""
+    """The bytes that the default spills, if it compiles."""
     return spilled(programs[task.default][0]) if task.default in programs else 0
 
 
@@ -245,7 +245,7 @@ def programs_at_once(facts: Mapping[str, Any], device: DeviceFacts) -> int:
 
 
 class Journal:
-    """What a run has found so far, line by line, for another that goes on after it."""
+    """The results of a run so far, line by line, for a later run that continues it."""
 
     def __init__(self, file: Path, device: DeviceFacts) -> None:
         self.file = file
@@ -281,7 +281,7 @@ def tune(
     journal: Journal,
     note: Callable[[str], None],
 ) -> TunedEntry | None:
-    """The fastest configuration of a task; None where the manifest's own is.
+    """The fastest configuration of a task; None where it is the manifest's own.
 
     `programs` are the facts and cubins of all variants that compiled, `digest` is that of the kernel's
     source.  ToolError where the default does not run, or the device is lost.
@@ -350,7 +350,7 @@ def tried(
         identity = program.facts["identity"]
         result = journal.known.get((str(task), identity))
         if result is None:
-            # A device that is lost takes the run along: the next one knows by this line what not to try.
+            # A lost device ends the run: by this line the next run knows what not to try.
             journal.note(task, identity, "was running when the run ended")
             try:
                 [result] = machine.times([program], 0)
@@ -358,9 +358,7 @@ def tried(
                 result = error.message
             journal.note(task, identity, result)
             if isinstance(result, str):
-                machine.times(
-                    [default], 0
-                )  # ToolError if it has taken the device along: then nothing more is learnt here.
+                machine.times([default], 0)  # ToolError if the program has broken the device: the run ends.
         if isinstance(result, float):
             times[program] = result
         shown = (
@@ -375,7 +373,7 @@ def tried(
 def worth_running(
     task: TuneTask, programs: Mapping[Variant, tuple[dict[str, Any], bytes]], device: DeviceFacts
 ) -> Iterator[Variant]:
-    """The candidates that compiled and whose facts allow them, each code once."""
+    """The candidates that compiled and that their facts allow, each code once."""
     seen: set[str] = set()
     most = most_spilled(task, programs)
     for variant in task.candidates:

@@ -1,4 +1,4 @@
-"""`kbuild verify`: the PTX of every variant runs on the CPU, and has to do what the kernel means.
+"""`kbuild verify`: runs the PTX of every variant on the CPU, and compares it with the kernel's meaning.
 
     manifest ─cases─▶ launches ─plan─▶ runs ─pool─▶ worker: compile ─▶ ttir ─interpreter─▶ right answers ┐
                                                               └─────▶ PTX  ─emulator────▶ outputs ──────┴─▶ checks, verdict

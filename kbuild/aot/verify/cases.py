@@ -1,5 +1,5 @@
-"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or one
-that is guessed.
+"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or a
+guessed one.
 
 values = [{ M = 5, K = 80, stride = "K" }]      M=5, K=80, stride=80
 loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · (num_stages + 1)
@@ -36,11 +36,11 @@ class LaunchCase:
     scalars: tuple[tuple[str, int | float], ...]
     """Values of the arguments that are not pointers, and of those that only the grid needs."""
     sizes: tuple[tuple[str, int], ...] | None
-    """Elements of the array that each pointer points to; None where running the kernel has to show them."""
+    """Elements of the array that each pointer points to; None where running the kernel finds them."""
     grid: tuple[int, ...]
     """Programs along each axis."""
     zeros: tuple[str, ...] = ()
-    """The arrays that begin as zeros."""
+    """The arrays initialized with zeros."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.scalars)
@@ -61,8 +61,8 @@ def cases(kernel: Kernel, variant: Variant) -> list[LaunchCase]:
 
 
 def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:
-    """The launches of the manifest that dispatch could give to the variant; if there are none, one that is
-    made to fit."""
+    """The launches of the manifest that dispatch could give to the variant; if there are none, one adapted to
+    it."""
     given: list[Launch] = [_guessed(kernel)]
     if kernel.verify is not None:
         given = [dict(launch) for launch in kernel.verify.values]

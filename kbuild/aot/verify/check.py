@@ -33,13 +33,13 @@ from kbuild.emulator.race import LENIENT, RaceDetector
 from kbuild.errors import CompileError, InterpretError, KbuildError, UsageError
 
 STEP_BUDGET = 5_000_000
-"""Instructions of a launch, after which it is taken to have no end; the longest known take a hundredth."""
+"""Instructions of a launch, after which it is taken to be endless; the longest known take a hundredth."""
 
 _FAR_OFF = 1e9
 """The error of results that cannot be compared."""
 
 _recent: dict[str, tuple[Check, ...]] = {}
-"""What this process has checked, for variants that share their PTX where there is no cache."""
+"""The checks of this process, for variants that share their PTX where there is no cache."""
 
 _PLACES = (".loc", ".file", ".target", ".version")
 """Directives of PTX that do not change what a kernel does."""
@@ -127,7 +127,7 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
         except KbuildError as error:
             checks.append(Check(run, str(case), (str(error),)))
         if any(problem.startswith(ENDLESS) for problem in checks[-1].problems):
-            break  # The others would take as long, and say the same.
+            break  # The others would take as long, with the same result.
     return tuple(checks)
 
 
@@ -139,7 +139,7 @@ def check(
     task: VerifyTask,
     run: LaunchRun,
 ) -> Check:
-    """Run the PTX once and compare its arrays with what they should be."""
+    """Run the PTX once and compare its arrays with the expected ones."""
     types, case = types_of(module), task.cases[run.case - 1]
 
     def launched(observers: Sequence[Any], budget: int) -> Report:

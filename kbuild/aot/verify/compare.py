@@ -1,4 +1,4 @@
-"""Whether an array is what it should be: exactly, or within the bounds of its type."""
+"""Compares an array with the expected one: exactly, or within the bounds of its type."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Difference:
     """The largest difference as a share of what is allowed; infinite where a number is missing or must be
     equal and is not."""
     problem: str = ""
-    """What is wrong in words; empty if nothing is."""
+    """The error in words; empty if there is none."""
 
 
 def compare(
     element: Type, expected: np.ndarray, found: np.ndarray, written: np.ndarray, exact: bool
 ) -> Difference:
-    """Compare two arrays in memory.  Elements that are not `written` have to have kept their bits."""
+    """Compare two arrays in memory.  Elements that are not `written` must have kept their bits."""
     bound = BOUNDS.get(str(element), COARSEST)
     kept = _bits(expected) == _bits(found)
     spoiled = ~written & ~kept

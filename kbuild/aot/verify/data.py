@@ -1,4 +1,4 @@
-"""What arrays hold before a launch.
+"""The contents of arrays before a launch.
 
 Numbers are small enough for sums and products to be exact in most kernels.  Memory that the kernel does not
 read, as the interpreter finds out, is poisoned: what masked lanes would touch, gaps between rows, and arrays
@@ -16,8 +16,7 @@ KINDS = ("whole", "real", "special")
 """Whole numbers from -3 to 3; normally distributed ones of 8 bits; the same with numbers among them that few
 kernels expect."""
 WIDE = "wide"
-"""The second, spread out, so that exponentials are often too large: what mutants of kernels are tried on
-besides."""
+"""The second, spread out, so that exponentials are often too large: further data for mutants of kernels."""
 
 _SPECIAL = (np.inf, -np.inf, np.nan, -0.0, 0.0, 6e-8)
 """The last one is subnormal in f16."""

@@ -1,4 +1,4 @@
-"""What the emulator found, once for each cause: pairs of lines of the kernel, rather than of instructions."""
+"""The emulator's findings, once for each cause: pairs of lines of the kernel, rather than of instructions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbuild.emulator.ptx.flow import looks
 from kbuild.emulator.ptx.model import PtxModule
 
 ENDLESS = "step-budget"
-"""The kind of a run without an end."""
+"""The kind of finding of an endless run."""
 _MAX_LOOKS = 4
 """Warps of an endless run that are shown."""
 
@@ -30,7 +30,7 @@ def once(findings: Sequence[Finding]) -> list[Finding]:
 
 
 class Looks:
-    """An observer that keeps what each warp looked at last of the memory that other CTAs may change."""
+    """An observer that keeps the last place each warp read in memory that other CTAs may change."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[Any, int], tuple[Any, Space, int]] = {}

@@ -1,8 +1,8 @@
 """Mutants of a manifest's variants: their PTX with one instruction changed, run on the launches of `kbuild
 verify`.
 
-Mutants that these do not find are tried on further launches, that they may show themselves in: other data,
-each integer at the eighths of what it is, and the edges of comparisons.
+Mutants that these do not find are tried on further launches: other data, each integer at the eighths of its
+value, and the edges of comparisons.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MAX_SMALLER, MAX_VARIED = 64, 2
 
 @dataclass(frozen=True)
 class _Judge:
-    """Says whether a launch did what the interpreter does."""
+    """Whether a launch did what the interpreter does."""
 
     types: Mapping[str, Type]
     right: Reference
@@ -76,7 +76,7 @@ class _Judge:
 
 @dataclass(frozen=True, eq=False)
 class _Subject(Subject):
-    """A subject that says what it is at, before each run."""
+    """A subject that reports each run before it starts."""
 
     at: list[str] = field(default_factory=lambda: [""])
 
@@ -94,7 +94,7 @@ class _Subject(Subject):
 
 @dataclass(frozen=True)
 class MutantsOutcome:
-    """What became of the mutants of one variant."""
+    """The outcome of the mutants of one variant."""
 
     variant: str
     results: tuple[MutantResult, ...] = ()
@@ -132,7 +132,7 @@ class MutantsOutcome:
 
 @dataclass(frozen=True)
 class Findings:
-    """What all variants came to."""
+    """The outcome of all variants."""
 
     text: str
     """The survivors, and the table of kinds."""
@@ -181,7 +181,7 @@ def marks_of(path: Path) -> tuple[Mark, ...]:
 
 
 def verdict(outcomes: Sequence[MutantsOutcome], marks: Sequence[Mark]) -> Findings:
-    """What all outcomes come to together."""
+    """All outcomes together."""
     results = [result for outcome in outcomes for result in outcome.results]
     lines = [str(result) for result in results if result.state == "survived"]
     problems = [f"{outcome.variant}: {outcome.problem}" for outcome in outcomes if outcome.problem]

@@ -1,4 +1,4 @@
-"""`kbuild run`: one kernel's PTX on the emulator, on arrays that are described in words."""
+"""`kbuild run`: one kernel's PTX on the emulator, on arrays described in words."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Member = TypeVar("Member")
 Result = TypeVar("Result")
 
 _LARGEST_TEXT = 2000
-"""Characters of what a process printed before it crashed that are kept."""
+"""Characters that are kept of the output of a process that crashed."""
 _PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends."""
 _SECONDS_BETWEEN_NOTES = 0.2
@@ -53,7 +53,7 @@ class _Note:
 
 
 _speaking: list[tuple[Connection, float]] = []
-"""In a worker: where its notes go, and when it sent the last one."""
+"""In a worker: the connection for its notes, and when it sent the last one."""
 
 
 def say(text: str) -> None:
@@ -77,7 +77,10 @@ class _Worker(Generic[Member]):
         sys.stderr.flush()
         self.process = os.fork()
         if self.process == 0:
-            for connection in (self.connection, *others):  # Their end is how a worker hears that it is alone.
+            for connection in (
+                self.connection,
+                *others,
+            ):  # By their end a worker notices that its parent has ended.
                 connection.close()
             _serve(work, theirs, self.output.fileno())
         theirs.close()
@@ -112,7 +115,7 @@ def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> N
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
-        )  # The parent hears of the keyboard, and ends its workers.
+        )  # The parent gets keyboard interrupts, and ends its workers.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.putenv(
             "OPENBLAS_NUM_THREADS", "1"
@@ -144,7 +147,7 @@ def run_jobs(
     """`work` of every member of every job, by up to `count` processes, as it comes; members of a job go to
     one process in order.
 
-    `limit` is the longest time in seconds that a member may take; `note` hears what work says by `say`.
+    `limit` is the longest time in seconds that a member may take; `note` gets the notes that work sends by `say`.
     Processes end with the iterator.
     """
     todo = deque([list(enumerate(job)) for job in jobs])

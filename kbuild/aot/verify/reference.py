@@ -1,4 +1,4 @@
-"""What a launch has to give: the interpreter runs the kernel's ttir, with f32 computed in float64.
+"""The expected results of a launch: the interpreter runs the kernel's ttir, with f32 computed in float64.
 
 The run also shows which bytes the kernel reads and writes, so that everything else can be poisoned, and
 whether any result needed rounding: where none did, the order of sums is of no consequence, and the code has
@@ -35,7 +35,7 @@ class UnguessedError(UsageError):
 
 @dataclass(frozen=True)
 class Reference:
-    """A launch's arguments and what must become of its arrays."""
+    """A launch's arguments and the expected contents of its arrays."""
 
     arguments: Mapping[str, Any]
     expected: Mapping[str, np.ndarray]
@@ -53,7 +53,7 @@ def types_of(module: Module) -> dict[str, Type]:
 
 
 def reference(module: Module, case: LaunchCase, kind: str, seed: int) -> Reference:
-    """What a launch with data of a kind must give.  Raises InterpretError where the kernel itself goes wrong.
+    """The expected results of a launch with data of a kind.  Raises InterpretError where the kernel itself fails.
 
     Raises UsageError for a launch without sizes whose arrays cannot be derived from what the kernel does.
     """

@@ -1,4 +1,4 @@
-"""Verifies variants of a manifest: what the cache does not know goes to workers."""
+"""Verifies variants of a manifest: those that the cache lacks go to workers."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class VerifyOptions:
     """The program that assembles what ships, to whose version the PTX is fitted; None for the version that is
     preferred."""
     note: Callable[[str], None] = lambda text: None
-    """Hears what is under way."""
+    """Called with what is under way."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A task, and the digest of all that its verdict depends on."""
+    """A task, and the digest of everything that its verdict depends on."""
 
     task: VerifyTask
     key: str
@@ -171,7 +171,7 @@ def _known(
     sources: dict[str, str],
     options: VerifyOptions,
 ) -> _Known:
-    """What to do for a variant."""
+    """The task for a variant."""
     kernel = manifest.kernel(variant.kernel)
     job = job_of(kernel, variant, sources, tools, {"ptxas": _fitted_to(options.ptxas)})
     launches = tuple(cases(kernel, variant))

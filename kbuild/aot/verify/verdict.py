@@ -1,4 +1,4 @@
-"""What came of verifying a variant, in plain values that processes and the cache pass on."""
+"""The outcome of verifying a variant, in plain values for processes and the cache."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def runs_of(cases: Sequence[LaunchCase]) -> list[LaunchRun]:
 
 @dataclass(frozen=True)
 class Check:
-    """What came of one run."""
+    """The outcome of one run."""
 
     run: LaunchRun
     launch: str
     """The launch's scalars."""
     problems: tuple[str, ...] = ()
-    """What is wrong: findings of the emulator, and outputs that differ."""
+    """The errors: findings of the emulator, and outputs that differ."""
     exact: bool = False
     """Whether outputs had to be equal, because no result on the way to them needed rounding."""
     error: float = 0.0
@@ -89,8 +89,8 @@ class Check:
 
 
 def cause_of(problem: str) -> str:
-    """What is the same of problems that have one cause: the kind with its lines of the kernel, or the array
-    that is wrong."""
+    """The key shared by problems with one cause: the kind with its lines of the kernel, or the wrong
+    array."""
     first, *lines = problem.splitlines()
     places = [line.strip() for line in lines if line.strip().startswith("from ")]
     return (
@@ -100,7 +100,7 @@ def cause_of(problem: str) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one variant."""
+    """The outcome of one variant."""
 
     variant: str
     """The variant's name."""
@@ -111,7 +111,7 @@ class Verdict:
     problem: str = ""
     """Why the variant could not be run at all."""
     seconds: float = 0.0
-    """Time taken; what the cache remembered took none."""
+    """Seconds taken; none for a verdict from the cache."""
     cached: bool = False
     """Whether nothing had to be run."""
     unguessed: bool = False
@@ -187,7 +187,7 @@ class VerifyTask:
     guessed: bool
     """Whether the launches are a guess, for the manifest has none."""
     source_digest: str
-    """Digest of the kernel and all it reaches, to be the same still when the verdict is there."""
+    """Digest of the kernel and all it reaches, which must be unchanged when the verdict is there."""
     lenient: bool = False
     """Whether races are left out that hardware is known to forgive."""
     early: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from kbuild.aot.environment import cache_directory
 from kbuild.errors import KbuildError, ToolError
 
 Row = tuple[str, str, bool]
-"""What was looked for, what was found, and whether that will do."""
+"""What was looked for, what was found, and whether that is enough."""
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`kbuild list`: the variants that the manifest asks for, and what is known of those that are built."""
+"""`kbuild list`: the variants that the manifest asks for, and the facts of those that are built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several verbs do alike: facts of cubins in words, and files written."""
+"""Functions shared by several verbs: facts of cubins in words, and files written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
 
 
 def warnings_of(fact: dict[str, Any]) -> list[str]:
-    """What is not as it should be with a cubin."""
+    """The warnings about a cubin."""
     spills = (
         [f"spills {fact['spill_stores']} bytes of registers"]
         if fact["spill_stores"] or fact["spill_loads"]

@@ -1,4 +1,4 @@
-"""`kbuild verify`: the variants' PTX runs on the CPU, and has to do what the kernel means."""
+"""`kbuild verify`: runs the variants' PTX on the CPU, and compares it with the kernel's meaning."""
 
 from __future__ import annotations
 

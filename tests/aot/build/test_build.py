@@ -151,7 +151,7 @@ def test_lost_and_broken_state_is_mended(options: BuildOptions) -> None:
     [
         ("error", ["NEGATE is not for this kernel", "kernels/scale.py:6:5", "help: leave it out"]),
         ("abort", ["the compiler was ended by signal 6"]),
-        ("broken", ["kbuild broke: ZeroDivisionError", "this is a bug of kbuild's"]),
+        ("broken", ["kbuild failed: ZeroDivisionError", "this is a bug of kbuild's"]),
     ],
 )
 def test_a_failed_variant_costs_that_variant(options: BuildOptions, mode: str, says: list[str]) -> None:

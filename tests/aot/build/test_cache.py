@@ -79,7 +79,7 @@ def test_a_directory_that_cannot_be_written_makes_no_trouble(tmp_path: Path) -> 
     everyone = tmp_path / "everyone"
     everyone.mkdir()
     everyone.chmod(0o777)
-    assert "everyone may write" in usable(everyone)
+    assert "all users may write" in usable(everyone)
     assert usable(tmp_path / "new" / "deep") == ""
 
 

@@ -130,7 +130,9 @@ def test_a_client_that_does_nothing_makes_no_wheel_of_old_code(
 
     monkeypatch.setattr(service, "write_if_changed", never)
     (options.project / "kernels/scale.py").write_text(KERNEL)
-    with pytest.raises(ToolError, match="the step that makes it ended well, and it is not what was made"):
+    with pytest.raises(
+        ToolError, match="the step that makes it succeeded, but the file differs from its record"
+    ):
         build(options, Progress())
 
 

@@ -166,7 +166,7 @@ CASES = [
         "kernels/scale.py",
         "kernels/outside.py",
         9,
-        K + 'source: "kernels/outside.py" leads out of the project',
+        K + 'source: "kernels/outside.py" is outside the project',
     ),
     ("kernels/scale.py", "kernels/broken.py", 9, K + "source: kernels/broken.py:1: invalid syntax"),
     (

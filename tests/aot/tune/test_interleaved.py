@@ -72,7 +72,7 @@ def test_everyone_runs_once_in_each_round_and_after_everyone_else() -> None:
     assert again.launched == device.launched, "the same orders in every run"
 
 
-def test_nobody_gains_by_who_ran_before() -> None:
+def test_no_call_gains_by_which_one_ran_before() -> None:
     device = Device(cool=0.9)
     calls = {
         "ours": device.call("ours", 50.0),
@@ -98,7 +98,7 @@ def test_a_slow_process_starts_further_ahead_or_gives_up() -> None:
         "a": pytest.approx(1.0)
     }
     device = Device(host=1000.0)
-    with pytest.raises(ToolError, match="launches of a take longer to ask for than to run"):
+    with pytest.raises(ToolError, match="launches of a take longer to enqueue than to run"):
         interleaved.interleave({"a": device.call("a", 1.0)}, device, rounds=192)
 
 

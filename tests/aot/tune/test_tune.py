@@ -326,7 +326,7 @@ def test_without_a_driver_it_says_so(
     monkeypatch.setenv("KBUILD_LIBCUDA", "no-such-library.so")
     assert main(["tune"]) == ToolError("").exit_code
     said = capsys.readouterr().err
-    assert "no NVIDIA driver: no-such-library.so is not to be found" in said and "--dry-run" in said
+    assert "no NVIDIA driver: no-such-library.so was not found" in said and "--dry-run" in said
 
 
 def test_a_bucket_is_for_the_strongest_promises_that_its_launch_keeps(project: Path) -> None:

@@ -3,8 +3,8 @@ stage.
 
     python bench/build_cost.py [--json out.json] [--repeat 5]
 
-For each process: seconds by the clock, seconds of CPU of it and all that it started, and the largest memory
-that any of them had.  Of several runs the median; on a busy machine the least CPU time is the figure to
+For each process: wall-clock seconds, CPU seconds including all processes it started, and the largest memory
+of any of them.  Of several runs the median; on a busy machine the least CPU time is the figure to
 compare.
 """
 
@@ -116,7 +116,7 @@ def main() -> None:
     for name, row in matrix(options.repeat).items():
         rows[f"matrix {name}"] = row
         print(f"  {name:16}         {formatted(row)}")
-    # Last, for a process that has grown is in the memory of those that it starts.
+    # Last, because a process that has grown counts in the memory of those that it starts.
     print("by stage, in a warm process, ms (least of 5)")
     rows["stages"] = stages()
     if options.json:

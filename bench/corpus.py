@@ -39,7 +39,7 @@ from kbuild.errors import InternalError, KbuildError
 SECONDS = 60
 """The longest a request may take, by the clock."""
 WRONG = "made a cubin that is not the PTX"
-"""What an error says of a ptxas that went wrong."""
+"""The text of errors about a ptxas that failed."""
 LINE_EVERY = 100
 """Requests after which progress is printed without a terminal."""
 DTYPES = {
@@ -60,7 +60,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request."""
+    """The outcome of one request."""
 
     kind: str
     """`ok`, `message` or `crash`."""
@@ -174,7 +174,7 @@ def start(work: tuple[str, Any], folders: dict[str, Path], stop: str) -> tuple[i
 
 
 def finish(reader: int, pid: int) -> Outcome:
-    """What a child sent; a crash if it died without a word."""
+    """The message of a child; a crash if it died without one."""
     with os.fdopen(reader, "rb") as pipe:
         data = pipe.read()
     _, status = os.waitpid(pid, 0)

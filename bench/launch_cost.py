@@ -35,7 +35,7 @@ SHAPES = {"four": (3, 1), "ten": (4, 6), "twenty_three": (6, 17)}
 
 
 def ptx_of(name: str, count: int) -> bytes:
-    """An empty kernel with so many parameters of 64 bits."""
+    """An empty kernel with so many 64-bit parameters."""
     parameters = ", ".join(f".param .u64 p{i}" for i in range(count))
     return f".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry {name}({parameters}) {{ ret; }}\n".encode()
 
@@ -92,8 +92,8 @@ def compile_native(root: Path) -> None:
     )
 
 
-def stand_in_torch(native) -> types.ModuleType:
-    """What the launcher looks for in torch; the stream's lookup is a C function, as torch's is."""
+def fake_torch(native) -> types.ModuleType:
+    """The parts of torch that the launcher uses; the stream's lookup is a C function, as torch's is."""
     torch = types.ModuleType("torch")
     vars(torch).update(
         Tensor=native.Tensor,
@@ -134,7 +134,7 @@ def main() -> None:
         native = importlib.import_module("launch_cost_native")
         library = options.driver or str(root / "libfakecuda.so")
         os.environ["KBUILD_LIBCUDA"] = library
-        torch = importlib.import_module("torch") if options.driver else stand_in_torch(native)
+        torch = importlib.import_module("torch") if options.driver else fake_torch(native)
         start = time.perf_counter()
         package = importlib.import_module("launch_cost_kernels")
         print(f"import of the package: {1e3 * (time.perf_counter() - start):.1f} ms")

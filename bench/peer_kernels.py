@@ -66,11 +66,11 @@ def attention(q, k, v, out, scale, L, M: tl.constexpr, N: tl.constexpr, D: tl.co
         key = tl.load(k + here[None, :] * D + depth[:, None], mask=here[None, :] < L, other=0.0)
         scores = tl.where(here[None, :] < L, tl.dot(query, key) * scale, -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp(scores - higher[:, None])
+        p = tl.exp(scores - higher[:, None])
         kept = tl.exp(top - higher)
-        total = total * kept + tl.sum(weights, 1)
+        total = total * kept + tl.sum(p, 1)
         value = tl.load(v + here[:, None] * D + depth[None, :], mask=here[:, None] < L, other=0.0)
-        result = tl.dot(weights.to(value.dtype), value, result * kept[:, None])
+        result = tl.dot(p.to(value.dtype), value, result * kept[:, None])
         top = higher
     tl.store(out + rows[:, None] * D + depth[None, :], result / total[:, None], mask=rows[:, None] < L)
 
@@ -141,8 +141,8 @@ def softmax(x, out, columns, BLOCK: tl.constexpr):
     place = tl.arange(0, BLOCK)
     row = tl.program_id(0) * columns
     values = tl.load(x + row + place, mask=place < columns, other=-float("inf"))
-    weights = tl.exp(values - tl.max(values, 0))
-    tl.store(out + row + place, weights / tl.sum(weights, 0), mask=place < columns)
+    p = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row + place, p / tl.sum(p, 0), mask=place < columns)
 
 
 @triton.jit
@@ -160,23 +160,23 @@ def transpose_join(x, y, out, N: tl.constexpr):
     tl.store(out + place, left - right)
 
 
-def _product(kernel, operand, result, m=64, n=64, bk=32, specialized=False, **options):
+def _matmul(kernel, operand, result, m=64, n=64, bk=32, specialized=False, **options):
     signature = {"a": f"*{operand}", "b": f"*{operand}", "c": f"*{result}", "K": "i32"}
     return kernel, signature, {"M": m, "N": n, "BK": bk, "SPECIALIZED": specialized}, options
 
 
 F32 = {"x": "*fp32"}
 CASES = {
-    "matmul fp16": _product(matmul, "fp16", "fp32"),
-    "matmul fp16 8 warps": _product(matmul, "fp16", "fp32", 128, 128, num_warps=8),
-    "matmul fp16 4 stages": _product(matmul, "fp16", "fp32", num_stages=4),
-    "matmul bf16": _product(matmul, "bf16", "fp32"),
-    "matmul tf32": _product(matmul, "fp32", "fp32"),
-    "matmul i8": _product(matmul, "i8", "i32", bk=64),
-    "matmul e5m2": _product(matmul, "fp8e5", "fp32", bk=64),
-    "matmul e4m3": _product(matmul, "fp8e4nv", "fp32", bk=64, sm_90_only=True),
-    "matmul TMA": _product(matmul_descriptors, "fp16", "fp16", bk=64, sm_90_only=True),
-    "matmul TMA specialised": _product(
+    "matmul fp16": _matmul(matmul, "fp16", "fp32"),
+    "matmul fp16 8 warps": _matmul(matmul, "fp16", "fp32", 128, 128, num_warps=8),
+    "matmul fp16 4 stages": _matmul(matmul, "fp16", "fp32", num_stages=4),
+    "matmul bf16": _matmul(matmul, "bf16", "fp32"),
+    "matmul tf32": _matmul(matmul, "fp32", "fp32"),
+    "matmul i8": _matmul(matmul, "i8", "i32", bk=64),
+    "matmul e5m2": _matmul(matmul, "fp8e5", "fp32", bk=64),
+    "matmul e4m3": _matmul(matmul, "fp8e4nv", "fp32", bk=64, sm_90_only=True),
+    "matmul TMA": _matmul(matmul_descriptors, "fp16", "fp16", bk=64, sm_90_only=True),
+    "matmul TMA specialised": _matmul(
         matmul_descriptors, "fp16", "fp16", 128, 128, 64, True, sm_90_only=True
     ),
     "attention": (

@@ -7,7 +7,7 @@ PYTHON is the interpreter of an environment that has Triton; it compiles, withou
 PTX, with the race detector (leniently: Triton leaves fences out that today's hardware does without).  Prints
 a line for each case, and exits with 1 where one is wrong.  With `--mutants sync` or `logic` it makes mistakes
 in that PTX instead (kbuild.emulator.mutate), and prints which of them are found, strictly where the PTX
-itself passes so.  Nothing of what Triton writes is kept.
+itself passes so.  Triton's output is not kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kbuild.emulator.mutate.trial import ADVERSARIES
 Arrays = dict[str, Any]
 Answers = dict[str, np.ndarray]
 KNOWN = {("dot and sum", "sm_90"): "race"}
-"""What the emulator has to find: Triton 3.6 lets a warp overwrite what others still read, where a tile feeds
+"""A race that the emulator has to find: Triton 3.6 lets a warp overwrite what others still read, where a tile feeds
 two operations."""
 
 
@@ -69,8 +69,8 @@ def attention(random: np.random.Generator) -> tuple[Arrays, Answers]:
     length, depth = 100, 64
     q, k, v = (random.standard_normal((length, depth)).astype(np.float16) for _ in range(3))
     scores = q.astype(np.float64) @ k.astype(np.float64).T * 0.125
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    right = weights / weights.sum(1, keepdims=True) @ v.astype(np.float64)
+    p = np.exp(scores - scores.max(1, keepdims=True))
+    right = p / p.sum(1, keepdims=True) @ v.astype(np.float64)
     return {
         "q": q,
         "k": k,
@@ -187,8 +187,8 @@ def randoms(random: np.random.Generator) -> tuple[Arrays, Answers]:
 
 def softmax(random: np.random.Generator) -> tuple[Arrays, Answers]:
     x = (random.standard_normal((3, 200)) * 20).astype(np.float32)
-    weights = np.exp(x - x.max(1, keepdims=True).astype(np.float64))
-    return {"x": x, "out": np.zeros_like(x), "columns": 200}, {"out": weights / weights.sum(1, keepdims=True)}
+    p = np.exp(x - x.max(1, keepdims=True).astype(np.float64))
+    return {"x": x, "out": np.zeros_like(x), "columns": 200}, {"out": p / p.sum(1, keepdims=True)}
 
 
 def integers(random: np.random.Generator) -> tuple[Arrays, Answers]:
@@ -267,7 +267,7 @@ def subject(facts: Mapping[str, Any], text: str) -> Subject:
 
 
 def check(tried: Subject) -> str:
-    """What is wrong with a case, or nothing."""
+    """The error in a case, or an empty text."""
     (case,) = tried.cases
     for adversary in sorted(ADVERSARIES, key=lambda adversary: not adversary.races):
         report = tried.launch(tried.program, case, adversary)

@@ -1,4 +1,4 @@
-"""Versions of ptxas against each other on the shipped kernels, without a GPU.
+"""Compares versions of ptxas on the shipped kernels, without a GPU.
 
     python bench/ptxas_versions.py                            every version that is installed, on the PTX of the last build
     python bench/ptxas_versions.py --ptx FOLDER 12.9 /opt/cuda/bin/ptxas
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Code(NamedTuple):
-    """What a version of ptxas makes of a kernel."""
+    """The code that a version of ptxas generates for a kernel."""
 
     group: str
     """Kernel and architecture."""
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def code_of(file: Path, ptxas: str) -> Code:
-    """What a ptxas makes of a file."""
+    """The code that a ptxas generates for a file."""
     ptx = file.read_text()
     found = re.search(r"(?m)^\.target (\w+)", ptx)
     arch = found[1] if found else "sm_80"

@@ -1,4 +1,4 @@
-"""What the compiler makes of the shipped kernels, without a GPU: a table of counts, compared with the one in
+"""Facts of the code of the shipped kernels, without a GPU: a table of counts, compared with the one in
 `bench/baseline.txt`.
 
     python bench/static.py                  build everything, show what differs from the baseline (before → after)

@@ -12,7 +12,7 @@ The passes run in order, and the text after them must be exactly the expected on
 prints as `error: message`.  `pytest --update` rewrites the expectations: read the diff.  The harness also
 asserts that the texts before and after survive parsing and printing, and that both mean the same to the
 interpreter on small whole numbers, for which every rounding is exact.  The line `with` is optional: arguments
-by name (an integer, or the size of a pointer's array), `grid=x,y,z`, or `meaning=no` for what cannot be
+by name (an integer, or the size of a pointer's array), `grid=x,y,z`, or `meaning=no` for IR that cannot be
 interpreted.
 """
 
@@ -171,7 +171,7 @@ class CaseItem(pytest.Item):
 
 
 def assert_nothing_hangs(module: Module) -> None:
-    """Assert that whatever uses a value is in the module: an operation that a pass made and left counts as a
+    """Assert that all users of a value are in the module: an operation that a pass made and left counts as a
     user."""
     inside = {op for function in module.functions.values() for op in function.body.walk()}
     for op in inside:

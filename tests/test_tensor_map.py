@@ -36,7 +36,7 @@ def test_the_text_is_read_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["i32", "*fp16", "tensormaps", "!tt.ptr<f16>"])
-def test_types_of_other_parameters_are_no_maps(text: str) -> None:
+def test_types_of_other_parameters_are_not_maps(text: str) -> None:
     assert TensorMapType.parse(text) is None
 
 

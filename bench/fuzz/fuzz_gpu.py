@@ -39,7 +39,7 @@ class Device(Gpu):
     """A GPU that launches records."""
 
     def outputs(self, record: Record) -> dict[str, np.ndarray]:
-        """What a record leaves in its outputs."""
+        """The outputs of a record after its launch."""
         given: dict[str, Any] = {}
         arrays: dict[str, np.ndarray] = {}
         for argument in record.arguments:
@@ -90,7 +90,7 @@ class Device(Gpu):
         self._call("cuModuleUnload", module)
 
     def _value(self, type_: str, given: Any, argument: Argument | None, values: dict[str, Any]) -> Any:
-        """What is handed over for a parameter."""
+        """The value passed for a parameter."""
         if map_ := TensorMapType.parse(type_):
             return encode(self._call, map_, values)
         if argument is None or argument.size:
@@ -99,7 +99,7 @@ class Device(Gpu):
 
 
 def wrong(record: Record, found: dict[str, np.ndarray]) -> str:
-    """How outputs differ from what is right; empty if they do not."""
+    """How outputs differ from the expected ones; empty if they do not."""
     arguments = {argument.name: argument for argument in record.arguments}
     for name, right, contents in record.outputs:
         argument = arguments[name]

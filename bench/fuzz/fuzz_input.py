@@ -1,5 +1,5 @@
-"""Mutated manifests, kernels and IR texts: kbuild takes each, or refuses it in words; it neither breaks, nor
-hangs, nor dies.
+"""Mutated manifests, kernels and IR texts: kbuild accepts each or reports its mistakes; it does not fail, hang or
+crash.
 
     python bench/fuzz/fuzz_input.py manifests --count 50000
     python bench/fuzz/fuzz_input.py kernels --count 10000 --jobs 2
@@ -89,7 +89,7 @@ class Mutants(Protocol):
 
 
 def in_processes(mutants: Mutants, seeds: range, seconds: float) -> list[tuple[int, str]]:
-    """What became of each seed; a process that dies or hangs is followed by another for the rest."""
+    """The outcome of each seed; a process that dies or hangs is followed by another for the rest."""
     results: list[tuple[int, str]] = []
     left = list(seeds)
     while left:
@@ -114,19 +114,19 @@ def in_processes(mutants: Mutants, seeds: range, seconds: float) -> list[tuple[i
 
 
 def _try_all(mutants: Mutants, seeds: list[int], seconds: float, writing: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM's last words.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM's message before it aborts.
     for seed in seeds:
-        # The alarm is an exception first, and the end of the process where no Python runs any more.
+        # The alarm is an exception first, and ends the process where no Python code runs.
         result = outcome(mutants, seed, seconds)
         os.write(writing, f"{seed}\t{result}\n".encode(errors="backslashreplace"))
 
 
 class Hang(BaseException):
-    """Raised by the alarm; no handler of kbuild's takes it for an error."""
+    """Raised by the alarm; no handler in kbuild takes it for an error."""
 
 
 def outcome(mutants: Mutants, seed: int, seconds: float, verbose: bool = False) -> str:
-    """What becomes of one input: taken, refused, or a finding."""
+    """The outcome of one input: accepted, refused, or a finding."""
 
     def ring(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -3,9 +3,9 @@ find.
 
     python bench/fuzz/fuzz_planted.py [--count 300] [--jobs 2] [NAME ...]
 
-For each mistake programs are drawn until the first finding, at most --count of them; only those of which the
-mistake makes other code are run.  The exit status is 1 when one of the mistakes was not found, or is not
-there to be planted any more.
+For each mistake programs are drawn until the first finding, at most --count of them; only those whose code the
+mistake changes are run.  The exit status is 1 when one of the mistakes was not found, or its text is no longer
+in the module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Plant(NamedTuple):
-    """A mistake: a text of a module, and what stands there instead."""
+    """A mistake: a text of a module, and its replacement."""
 
     name: str
     file: str
@@ -191,12 +191,12 @@ PLANTS = (
 
 
 class Outcome(NamedTuple):
-    """What programs say of a compiler with a mistake."""
+    """The findings of programs in a compiler with a mistake."""
 
     tried: int = 0
-    """Programs, the one that finds it among them."""
+    """Number of programs, including the one that finds it."""
     reached: tuple[int, ...] = ()
-    """The seeds that the mistake makes something else of."""
+    """The seeds whose code the mistake changes."""
     seed: int = -1
     finding: str = ""
 
@@ -248,8 +248,8 @@ def _reported(task: tuple[Path, Plant, Path, range]) -> Outcome | None:
 
 
 def planted(folder: Path, plant: Plant, texts: Path, seeds: range) -> Outcome | None:
-    """What programs say of a copy of the compiler with a mistake in it; None if it does not stand there to be
-    exchanged."""
+    """The findings of programs in a copy of the compiler with a mistake in it; None if its text is not in the
+    module."""
     source = (ROOT / "kbuild/compiler" / plant.file).read_text()
     if source.count(plant.right) != 1:
         return None
@@ -270,7 +270,7 @@ def planted(folder: Path, plant: Plant, texts: Path, seeds: range) -> Outcome | 
 
 
 def right_texts(seeds: range, jobs: int) -> dict[str, str]:
-    """Digests of what the compiler as it is makes of programs."""
+    """Digests of the code that the unchanged compiler generates for programs."""
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         return dict(pool.imap_unordered(_texts, seeds, chunksize=4))
 
@@ -280,8 +280,7 @@ def _texts(seed: int) -> tuple[str, str]:
 
 
 def found(seeds: Iterable[int], right: dict[str, str]) -> Outcome:
-    """The first difference that this compiler shows.  Only programs of which it makes something else can show
-    one."""
+    """The first difference that this compiler shows.  Only programs whose code differs can show one."""
     checker, number = Checker(), 0
     reached: list[int] = []
     for number, seed in enumerate(seeds, 1):

@@ -87,7 +87,7 @@ class Planted(NamedTuple):
 class Outcome(NamedTuple):
     planted: Planted
     caught: bool | None
-    """None where nothing follows: the tests fail, or do not end, without the mistake, too."""
+    """None where undecided: the tests fail, or do not end, without the mistake, too."""
     how: str
     """The test that failed or did not end; of survivors which tests were run."""
     seconds: float
@@ -146,7 +146,7 @@ class Tree:
                 shutil.copy2(source, target)
 
     def write(self, file: str, text: str) -> None:
-        """Bytecode of the other text goes: it may be as long, and of the same second."""
+        """Removes the bytecode of the other text, which may have the same length and time."""
         path = self.folder / file
         path.write_text(text)
         for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):

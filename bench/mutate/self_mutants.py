@@ -1,9 +1,9 @@
 """Small mistakes for kbuild's own modules: each is an edit of one line, found by the syntax (Python) or by
 the text (C).
 
-`of_python(text)` and `of_c(text)` list all that a file offers, by lines; `Mutant.planted(text)` is the file
-with one of them. Left out is what means nothing to a result: documentation, annotations, decorators,
-assertions, messages of errors.
+`of_python(text)` and `of_c(text)` list all mutants of a file, by lines; `Mutant.planted(text)` is the file
+with one of them. Left out are parts that do not affect a result: documentation, annotations, decorators,
+assertions, error messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """A piece of a line, and what stands there instead."""
+    """A piece of a line, and its replacement."""
 
     kind: str
     line: int
@@ -114,7 +114,7 @@ class _Finder:
             yield from self._of(node)
 
     def _nodes(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes that mean something to a result."""
+        """The nodes that may affect a result."""
         yield node
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "type_params") or isinstance(
@@ -211,7 +211,7 @@ class _Finder:
         )
 
     def _text(self, node: ast.AST) -> str:
-        """Of a node on one line its text; of others nothing that parses, so that they give no mutant."""
+        """The text of a node on one line; for others a text that does not parse, so that they give no mutant."""
         if node.lineno != node.end_lineno:  # type: ignore[attr-defined]
             return ")"
         return self.lines[node.lineno - 1][node.col_offset : node.end_col_offset]  # type: ignore[attr-defined]

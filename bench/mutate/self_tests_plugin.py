@@ -36,7 +36,7 @@ IMPORTS = "imports"
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of a test that ran on the right tree."""
+    """The record of a test that ran on the right tree."""
 
     test: str
     stamp: str
@@ -110,13 +110,13 @@ def _joined(one: Note, other: Note) -> Note:
 
 
 def file_of(test: str) -> str:
-    """The file of a test by its name; of what is reached by imports one that never changes its meaning."""
+    """The file of a test by its name; for code reached by imports, one that never changes its meaning."""
     return "kbuild/__init__.py" if test == IMPORTS else test.split("::")[0]
 
 
 @dataclass
 class _Reached:
-    """What one test, or one fixture, costs and reaches."""
+    """The cost of one test or fixture, and the lines it reaches."""
 
     begun: float
     others: float = 0.0

@@ -68,7 +68,7 @@ class Candidate(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What a compiler made of a candidate."""
+    """The code of a candidate by one compiler."""
 
     ptx: str
     entry: str
@@ -292,7 +292,7 @@ class Launch(NamedTuple):
 
     compiler: str
     label: str
-    """The configuration, and what the driver's compiler made of it."""
+    """The configuration, with registers and stack by the driver's compiler."""
     error: float
     call: Callable[[], None]
 

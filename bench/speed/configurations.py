@@ -33,7 +33,7 @@ def kernel_module(name: str) -> ModuleType:
 
 @functools.cache
 def table_of(kernel: str) -> dict[str, Any]:
-    """What the manifest says of a kernel."""
+    """A kernel of the manifest."""
     [table] = (
         one for one in tomllib.loads((ROOT / "kernels.toml").read_text())["kernel"] if one["name"] == kernel
     )
@@ -41,8 +41,8 @@ def table_of(kernel: str) -> dict[str, Any]:
 
 
 def configurations(kernel: str, dtype: str, **facts: Any) -> list[Configuration]:
-    """All that the manifest has for such calls of sm_90, whatever it says of their arguments: Triton may take
-    them too."""
+    """All configurations of the manifest for such calls of sm_90, whatever their conditions on arguments: Triton
+    may use them too."""
     table = table_of(kernel)
     point = {"arch": "sm_90", "dtype": dtype, "specialize": "aligned", **facts}
     found: list[Configuration] = []

@@ -1,4 +1,4 @@
-"""Rows of `gpu.py`: what is called for one shape, checked against float64 and timed interleaved."""
+"""Rows of `gpu.py`: the calls for one shape, checked against float64 and timed interleaved."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def load_package(path: str, name: str) -> None:
 def best_of(
     choices: Iterable[dict[str, Any]], call: Callable[[dict[str, Any]], Any]
 ) -> dict[str, Callable[[], Any]]:
-    """The calls with those of Triton's configurations that may be the fastest; what does not compile or fit
-    is passed over."""
+    """The calls with those of Triton's configurations that may be the fastest; configurations that do not
+    compile or fit are skipped."""
 
     def runs(choice: dict[str, Any]) -> bool:
         try:
@@ -86,8 +86,8 @@ def error_of(found: torch.Tensor, right: torch.Tensor) -> float:
 def errors_of(
     calls: dict[str, Callable[[], Any]], out: torch.Tensor, error: Callable[[torch.Tensor], float]
 ) -> dict[str, float]:
-    """The error of each call: of the tensor that it gives, or else of `out`, which it has to write as a
-    whole."""
+    """The error of each call: of the tensor that it returns, or else of `out`, which it must overwrite
+    completely."""
     errors = {}
     for name, call in calls.items():
         out.fill_(float("nan"))
@@ -112,7 +112,7 @@ def row(
 
     What is written goes to `out`, `error` says how far a result is off, of which `limit` is allowed; `work`
     is bytes or operations.  `theirs` are Triton's best configurations, of which the best one counts.  Where
-    there are enough bytes, a device copy that moves as many takes its turns as well.
+    there are enough bytes, a device copy that moves as many is timed as well.
     """
     calls = {"kbuild": ours, **theirs, **vendor}
     errors = errors_of(calls, out, error)

@@ -35,8 +35,8 @@ SHAPES = [
 
 
 def matmul() -> None:
-    """Both major orders of B, and shapes more: a short K, sizes that nothing divides, and numbers of tiles
-    that fill no round."""
+    """Both major orders of B, and more shapes: a short K, odd sizes, and numbers of tiles that do not fill a
+    round."""
     kernel = kernel_module("matmul").matmul_kernel
     torch.backends.cuda.matmul.allow_tf32 = True
     programs = multiprocessors()
@@ -56,8 +56,8 @@ def matmul() -> None:
         right = a.double() @ b.double()
         order = "column_major" if transposed else "row_major"
         own = configurations("matmul", SHORT[dtype], specialize=order)
-        # Without tiles of two dots: what Triton's warp specialisation makes of them reads outside of the
-        # operands.
+        # Without tiles of two dots: Triton's warp specialisation generates code for them that reads outside
+        # the operands.
         own = [c for c in own if (c["BLOCK_M"] <= 16) == (m <= 16) and not c.get("FIRST_N")]
         peer = contest.best_of(
             [*tiles(m), *own], lambda t: kernel[grid_of("matmul", m, n, t, programs)](*arguments, **t)
@@ -171,6 +171,6 @@ def operands(
 
 
 def tiles(m: int) -> list[dict[str, int]]:
-    """What Triton may choose from."""
+    """The tiles that Triton may choose from."""
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     return [{**dict(zip(names, tile)), "GROUP_M": 8} for tile in (TILES if m > 64 else SKINNY_TILES)]

@@ -12,7 +12,7 @@ from kbuild.emulator.driver import FakeDriver
 from kbuild.errors import UsageError
 
 
-def stand_in_library(
+def fake_driver_library(
     project: Path, devices: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
 ) -> Path:
     """The path of a libcuda.so.1 whose devices are of these architectures, and which runs the cubins that the

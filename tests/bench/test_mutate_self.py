@@ -1,5 +1,5 @@
-"""The script that plants mistakes in kbuild: what it plants, what it says of it, and that it leaves the tree
-alone."""
+"""The script that plants mistakes in kbuild: the mistakes it plants, its report, and that it leaves the tree
+unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def edits(text: str, kind: str = "") -> set[str]:
         ("f(a)", "dropped call", {"pass"}),
         ("x = {1: a, 2: b}", "dropped case", {"x = {2: b}"}),
         ("x = isinstance(a, B | C)", "dropped case", {"x = isinstance(a, B)"}),
-        # What means nothing to a result stays.
+        # Code that does not affect a result stays.
         ('"""1 < 2"""', "", set()),
         ("assert a < 1", "", set()),
         ("def f(x: 1 = a) -> 2: ...", "", set()),
@@ -118,7 +118,7 @@ LEAST = """def least(a, b):
     return a if a < b else b
 
 
-def nobody_asks(a, b):
+def unused(a, b):
     return a + b
 
 

@@ -1,4 +1,4 @@
-"""The tables and the plot of a GPU run, from rows that are made up."""
+"""The tables and the plot of a GPU run, from invented rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that the benchmark of builds times are good ones."""
+"""The commands that the benchmark of builds times are valid."""
 
 from __future__ import annotations
 

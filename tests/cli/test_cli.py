@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, and its exit codes."""
+"""The command line as a user sees it: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_failed_variants_are_reported_and_the_others_built(
     assert code == 1 and "1 of 18 variants failed" in err and "-k builds the" in err
 
 
-def test_a_package_that_fails_is_no_variant_that_does(
+def test_a_package_that_fails_is_not_reported_as_a_variant(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "false")
@@ -206,7 +206,7 @@ def test_a_wrong_manifest_is_reported_line_by_line(project: Path, capsys: pytest
         (["build", "--archs", "sm_90"], 'unrecognized arguments: --archs\nhelp: did you mean "--arch"?'),
         (["build", "--keep-goin"], 'unrecognized arguments: --keep-goin\nhelp: did you mean "--keep-going"?'),
         (["compile", "x.py"], "'x.py' names no function"),
-        (["compile", "kernels/scale.py:nobody"], "kernels/scale.py has no function nobody"),
+        (["compile", "kernels/scale.py:other"], "kernels/scale.py has no function other"),
         (["build", "-j", "none"], "expected a number from 1, found 'none'"),
         (["build", "-C", "nowhere"], "-C nowhere: no such directory"),
         (["build", "--arch", "sm_70"], "no architecture sm_70 in the manifest"),
@@ -363,7 +363,7 @@ def test_an_interrupted_build_ends_with_130(project: Path, number: signal.Signal
 def test_the_number_of_steps_at_a_time(
     project: Path, monkeypatch: pytest.MonkeyPatch, variable: str, words: list[str], jobs: int
 ) -> None:
-    """What the command line says goes before the environment; every verb that takes -j reads both alike."""
+    """The command line takes precedence over the environment; every verb with -j reads both the same way."""
     monkeypatch.setenv("MAX_JOBS", variable)
     found: list[object] = []
 

@@ -331,7 +331,7 @@ def test_matmul(package, generator, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_matmul_of_misaligned_repeated_and_no_numbers(package, generator, dtype):
+def test_matmul_of_misaligned_repeated_and_nan_operands(package, generator, dtype):
     a, b = whole(generator, (48, 96), DTYPES[dtype], 3), whole(generator, (96, 80), DTYPES[dtype], 3)
     for offsets in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (8, 8, 8)):
         matmul(package, a, b, offsets=offsets, what=offsets)

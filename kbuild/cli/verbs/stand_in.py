@@ -7,11 +7,13 @@ import argparse
 import json
 from pathlib import Path
 
-from kbuild.aot.fake_driver import stand_in_library
+from kbuild.aot.fake_driver import fake_driver_library
 
 
 def run(options: argparse.Namespace) -> int:
     folder = Path(options.output) if options.output else None
-    path = stand_in_library(Path(options.directory), options.archs or ["sm_90"], options.environment, folder)
+    path = fake_driver_library(
+        Path(options.directory), options.archs or ["sm_90"], options.environment, folder
+    )
     print(json.dumps({"path": str(path)}) if options.json else path)
     return 0

@@ -1,4 +1,4 @@
-"""An archive gives back what went in, the same bytes each time.  The package that reads it is tested in
+"""An archive returns its contents, with the same bytes each time.  The package that reads it is tested in
 tests/launcher."""
 
 from __future__ import annotations

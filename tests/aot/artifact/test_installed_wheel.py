@@ -1,4 +1,4 @@
-"""A wheel where nothing but Python and numpy is: no driver, no compiler, no torch, no right to write.
+"""A wheel where only Python and numpy are installed: no driver, compiler or torch, and no writable folder.
 
 The wheel is a real one, of two kernels; it is installed as pip does it, by unpacking, and used by another
 process.

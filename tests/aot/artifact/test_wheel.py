@@ -1,4 +1,4 @@
-"""A whole build with its wheel: reproducible, well formed, and what it holds is what was compiled."""
+"""A whole build with its wheel: reproducible, well formed, and with exactly the compiled cubins."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def test_the_wheel_says_which_driver_it_needs(built: tuple[BuildOptions, BuildRe
     )
 
 
-def test_a_driver_that_the_code_does_not_run_on_cannot_be_promised(
+def test_a_driver_that_the_code_does_not_run_on_cannot_be_requested(
     tmp_path: Path, built: tuple[BuildOptions, BuildResult]
 ) -> None:
-    """A cubin may be of another ptxas than the one that was chosen, out of a cache of another day."""
+    """A cubin may be of another ptxas than the chosen one, from an older cache."""
     package = replace(PACKAGE, min_driver=525)
     one = Built(job=None, facts={"ptxas_version": "13.5.37"}, cubin=b"", ptx=b"")  # type: ignore[arg-type]
     with pytest.raises(

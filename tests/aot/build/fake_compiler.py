@@ -23,7 +23,7 @@ ELF = b"\x7fELF\x02\x01\x01"
 
 
 def source_digest(path: Path, function: str, places: bool = False) -> str:
-    """The digest of the file's syntax tree, which knows no comments, and lines if asked for."""
+    """The digest of the file's syntax tree, which has no comments, and has lines if asked for."""
     tree = ast.dump(ast.parse(Path(path).read_text()), include_attributes=places)
     return hashlib.sha256((tree + function).encode()).hexdigest()
 
@@ -31,7 +31,7 @@ def source_digest(path: Path, function: str, places: bool = False) -> str:
 def compile(
     source: str, *, signature: Any, constexprs: Any, target: str, options: CompileOptions, texts: Any
 ) -> Any:
-    """An artifact whose cubin is a digest of all that was asked for."""
+    """An artifact whose cubin is a digest of the whole request."""
     file, _, function = source.rpartition(":")
     mode = re.search(r'^MODE = "(\w+)"', Path(file).read_text(), re.MULTILINE)
     match mode[1] if mode else "":

@@ -1,4 +1,4 @@
-"""A build compiles what changed and nothing else, survives what machines do to it, and says what failed."""
+"""A build compiles only what changed, survives interruptions and damage, and reports failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(options: BuildOptions) -> BuildResult:
 
 
 def compiled(options: BuildOptions) -> list[str]:
-    """What the compiler was called for since the last time this was asked."""
+    """The compiler's calls since the last time this was asked."""
     log = options.project / "kernels/compiled.log"
     lines = log.read_text().splitlines() if log.is_file() else []
     log.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ def test_variants_no_longer_asked_for_go_away(options: BuildOptions) -> None:
     stale.write_bytes(b"")
     assert len(run(replace(options, dry_run=True)).jobs) == 2 * VARIANTS and stale.exists()
     run(replace(options, kernels=("scale",)))
-    assert stale.exists()  # A build of some kernels has no say about others.
+    assert stale.exists()  # A build of some kernels does not affect others.
     assert run(options).wheel is not None
     assert not stale.exists()
 

@@ -1,4 +1,4 @@
-"""The cache gives back exactly what was put in, or nothing; whatever happens to its directory."""
+"""The cache returns exactly what was put in, or nothing, whatever happens to its directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A build after a power failure, a bad disk or a clumsy hand: the same bytes as a clean one."""
+"""A build after a power failure, a bad disk or a user's mistake: the same bytes as a clean one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def options(tmp_path: Path) -> BuildOptions:
 
 
 def made(options: BuildOptions) -> dict[str, bytes]:
-    """All that a build makes for people: cubins, PTX and facts, the package, and the wheel in both places."""
+    """All results of a build: cubins, PTX and facts, the package, and the wheel in both places."""
     paths = [*(options.project / "build").glob("[!.]*/**/*"), *(options.project / "dist").iterdir()]
     return {str(path.relative_to(options.project)): path.read_bytes() for path in paths if path.is_file()}
 
@@ -110,7 +110,7 @@ def test_files_made_from_something_else_are_made_again(options: BuildOptions) ->
 def test_a_client_that_does_nothing_makes_no_wheel_of_old_code(
     options: BuildOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty program is one that ends well; the steps are done without it then."""
+    """An empty program succeeds; the steps are then done without it."""
     (options.project / "kernels/scale.py").write_text(KERNEL.replace("* SCALE", "/ SCALE"))
     good = made(replace_project(options))
     wrote = service.write_if_changed
@@ -150,7 +150,7 @@ def test_a_client_is_run_only_as_it_was_compiled(tmp_path: Path) -> None:
     (tmp_path / ".kbuild").mkdir()
 
     def step(**damage: bytes) -> str:
-        """What the steps of a build of many run, after damage to files of the client's."""
+        """The client that the steps of a large build run, after damage to the client's files."""
         for name, data in damage.items():
             (tmp_path / ".kbuild" / name.replace("_", ".")).write_bytes(data)
         with service.Service(tmp_path, "python3", {}, ["cc"]) as one:

@@ -1,4 +1,4 @@
-"""What a build depends on is what its cubins are made of, and nothing else; and how ninja gets it."""
+"""A build depends on the inputs of its cubins and nothing else; and how ninja gets them."""
 
 from __future__ import annotations
 

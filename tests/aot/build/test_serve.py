@@ -91,7 +91,7 @@ def server(tmp_path: Path) -> Iterator[Process]:
 
 
 def client(tmp_path: Path, command: list[str], job: str) -> Process:
-    """A client that has handed in a job."""
+    """A client that has sent a job."""
     path = tmp_path / f"job{time.monotonic_ns()}"
     path.write_text(job)
     with path.open() as stdin:
@@ -118,7 +118,7 @@ def test_the_last_step_finds_its_modules_loaded_and_no_other_waits_for_them(
     last = '{"package": ".kbuild/package.json"}'
     together = [
         client(tmp_path, command, last) for _ in range(3)
-    ]  # More than one cannot be; they are done all the same.
+    ]  # There cannot be more than one; they are done all the same.
     assert sorted(one.wait(20) for one in together) == [40, 40, 41]
     assert client(tmp_path, command, last).wait(20) == 41
 

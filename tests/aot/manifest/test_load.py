@@ -1,4 +1,4 @@
-"""What a manifest means once it is loaded, and that any file at all is loaded or refused."""
+"""The meaning of a loaded manifest; every file is either loaded or refused."""
 
 from __future__ import annotations
 

@@ -448,7 +448,7 @@ def test_a_wrong_function_hides_no_other_mistake(project: Path) -> None:
     ]
 
 
-def test_what_names_an_argument_of_a_wrong_type_is_no_mistake_as_well(project: Path) -> None:
+def test_keys_that_name_an_argument_of_a_wrong_type_are_not_reported_as_well(project: Path) -> None:
     manifest = project / "kernels.toml"
     text = (
         manifest.read_text()

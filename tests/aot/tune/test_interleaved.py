@@ -1,4 +1,4 @@
-"""How a GPU's kernels are timed against each other, with devices that are made up."""
+"""Interleaved timing of a GPU's kernels, with simulated devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Device:
     """A queue that runs later than it is filled: commands cost the process `host` microseconds, launches what
     they say.
 
-    `cool`: what follows a launch of at least 100 us takes 10 % less, as with a GPU at its power limit.
+    `cool`: a launch after one of at least 100 us takes 10 % less, as with a GPU at its power limit.
     """
 
     FLUSH = 60.0

@@ -1,5 +1,5 @@
-"""`kbuild tune`, with a machine that only pretends to time: what is tried, what is kept, and what builds make
-of it."""
+"""`kbuild tune`, with a simulated machine: which candidates are tried, which are kept, and how builds use
+them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ H200 = DeviceFacts("NVIDIA H200", 90, 232448, 132)
 
 
 class Machine:
-    """Launches of 4096 elements are the fastest, and by four warps they are wrong; `broken` ones bring the
-    device down, and `hanging` ones the run."""
+    """Launches of 4096 elements are the fastest, and by four warps they are wrong; `broken` ones break the
+    device, and `hanging` ones the run."""
 
     def __init__(self, device: DeviceFacts = H200) -> None:
         self.device = device
@@ -329,7 +329,7 @@ def test_without_a_driver_it_says_so(
     assert "no NVIDIA driver: no-such-library.so was not found" in said and "--dry-run" in said
 
 
-def test_a_bucket_is_for_the_strongest_promises_that_its_launch_keeps(project: Path) -> None:
+def test_a_bucket_is_for_the_strongest_hints_that_its_launch_fulfils(project: Path) -> None:
     file = project / "kernels.toml"
     file.write_text(file.read_text() + TABLE)
     found = list(tasks(load(file), ("sm_90",), ()))

@@ -1,4 +1,4 @@
-"""What `[kernel.verify]` asks for: which launches go to which variants, with what data and in what order."""
+"""The launches of `[kernel.verify]`: which go to which variants, with which data and in which order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def launches(project: Path, table: str) -> dict[tuple[str, bool], list[str]]:
     }
 
 
-def test_launches_go_to_the_variants_whose_promises_they_keep(project: Path) -> None:
+def test_launches_go_to_the_variants_whose_hints_they_fulfil(project: Path) -> None:
     assert launches(project, TABLE) == {
         ("i32:16", True): ["n=1024"],  # None fits: the first that can be is changed.
         ("i32", True): ["n=33"],

@@ -1,4 +1,4 @@
-"""The processes that verify: what becomes of them when one fails, hangs, or is left alone."""
+"""The processes that verify, when one fails, hangs, or is left alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_crash_and_a_hang_cost_one_variant_each(
     assert any("no end after 2 seconds" in problem for problem in problems)
 
 
-def test_workers_end_with_those_who_wait_for_them(tmp_path: Path) -> None:
+def test_workers_end_with_the_process_that_waits_for_them(tmp_path: Path) -> None:
     def work(member: str) -> None:
         (tmp_path / member).write_text(str(os.getpid()))
         time.sleep(100)
@@ -59,7 +59,7 @@ def test_workers_end_with_those_who_wait_for_them(tmp_path: Path) -> None:
             os.kill(int((tmp_path / member).read_text()), 0)
 
 
-def test_workers_end_when_those_who_wait_for_them_are_killed(tmp_path: Path) -> None:
+def test_workers_end_when_the_process_that_waits_for_them_is_killed(tmp_path: Path) -> None:
     def work(member: str) -> None:
         (tmp_path / member).write_text(str(os.getpid()))
         time.sleep(100)

@@ -1,4 +1,4 @@
-"""`kbuild verify`: right kernels pass, and code that does something else is caught."""
+"""`kbuild verify`: correct kernels pass, and wrong code is caught."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ values = [{ K = 96 }]
 def test_the_ptx_is_that_for_the_ptxas_of_the_build(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which waits for more where it has to; what was found of the one says nothing of the other."""
+    """It waits for more where it has to; the verdict on one does not hold for the other."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels/dot.py").write_text(DOT)
     (tmp_path / "kernels.toml").write_text(DOTS)
@@ -218,7 +218,7 @@ def test_wrong_code_is_caught(
 def test_no_cache_runs_everything_again(
     verified: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where the compiler goes wrong after a first run, only a run without the cache sees that."""
+    """Where the compiler breaks after a first run, only a run without the cache notices."""
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
     command = ["verify", "-C", str(verified), "--arch", "sm_80", "-q"]
     assert main(command) == 0

@@ -1,5 +1,5 @@
-"""What never ends, or cannot be launched, ends `kbuild verify` with a clear report; and large launches are
-right."""
+"""Endless kernels, and those that cannot be launched, end `kbuild verify` with a clear report; and large launches
+are right."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def total(tmp_path: Path) -> Path:
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[driver.Artifact], driver.Artifact]) -> None:
-    """Let the compiler make something else."""
+    """Replace the compiler's output."""
     right = driver.compile
     monkeypatch.setattr(driver, "compile", lambda *args, **options: change(right(*args, **options)))
 

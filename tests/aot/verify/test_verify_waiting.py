@@ -1,4 +1,4 @@
-"""`kbuild verify` of kernels whose programs wait for each other, and what it says where a wait has no end."""
+"""`kbuild verify` of kernels whose programs wait for each other, and the report of endless waits."""
 
 from __future__ import annotations
 

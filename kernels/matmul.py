@@ -186,7 +186,7 @@ def matmul_persistent_kernel(
 
     A and C are row-major, B is too or, as the transpose of an N×K matrix, column-major; strides are of rows.
 
-    A descriptor tells TMA the shape of a whole matrix, so that a load needs only the corner of its block, and
+    A descriptor gives TMA the shape of a whole matrix, so that a load needs only the corner of its block, and
     neither pointers nor masks: what is outside reads as zero and is not written."""
     left = tl.make_tensor_descriptor(a, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
     if B_COLUMN_MAJOR:

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says is needed to add something, done for real on a copy of the tree."""
+"""Follows the instructions of docs/architecture.md for adding something, on a copy of the tree."""
 
 from __future__ import annotations
 

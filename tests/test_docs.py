@@ -1,4 +1,4 @@
-"""The documentation is what the code says, and its examples run."""
+"""The documentation agrees with the code, and its examples run."""
 
 from __future__ import annotations
 

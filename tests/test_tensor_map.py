@@ -1,4 +1,4 @@
-"""Tensor maps as types of parameters: their text, and what the driver and the emulator make of it."""
+"""Tensor maps as types of parameters: their text, and how the driver and the emulator read it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Puts a file in place in one step: readers see the old bytes or the new ones, also after a power
     failure.
 
-    OSError names the file, whichever of the steps failed; nothing is left of it then.
+    OSError names the file, whichever step failed; no partial file is left.
     """
     _put(path, data, mode, is_durable=True)
     _sync_directory(path.parent)

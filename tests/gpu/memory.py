@@ -1,5 +1,4 @@
-"""Torch tensors between red zones: whatever a kernel writes beside its outputs, or reads beside its inputs,
-is seen.
+"""Torch tensors between red zones, which catch all writes beside outputs and reads beside inputs.
 
 The elements around a tensor and between its rows are NaN, so that reading one of them spoils the result; all
 of them, and all inputs, have to be the same bits afterwards.  Outputs are NaN before the launch.

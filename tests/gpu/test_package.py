@@ -356,8 +356,7 @@ def test_matmul_of_normal_numbers(package, generator, dtype):
 
 
 def attention(q, k, v, scale: float, causal: bool):
-    """Result, log-sum-exp of each row, and what the roundings of the weights to the type of v add up to at
-    most."""
+    """Result, log-sum-exp of each row, and the largest sum of the roundings of p to the type of v."""
     scores = q.double() @ k.double().transpose(-1, -2) * scale
     if causal:
         n = scores.shape[-1]

@@ -1,5 +1,5 @@
-"""The kernels of the built wheel give the same bits at every one of 1,000 launches: no result hangs on the
-order of warps.
+"""The kernels of the built wheel give the same bits at every one of 1,000 launches: no result depends on
+the order of warps.
 
 Outputs are NaN before each launch, and compared on the device with those of the first: the host looks at the
 end alone.

@@ -1,4 +1,4 @@
-"""Whatever is handed in is taken or refused in words; `bench/fuzz/fuzz_input.py` tries as much as one wants."""
+"""Any input is accepted or refused with a message; `bench/fuzz/fuzz_input.py` tries many more."""
 
 from __future__ import annotations
 

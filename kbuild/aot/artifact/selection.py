@@ -113,7 +113,7 @@ class VariantEntry:
     key: str
     """The cubin's name in the archive."""
     sha256: str
-    """Digest of the cubin, hexadecimal; empty where that of the archive's index stands for it."""
+    """Digest of the cubin, hexadecimal; empty where the digest of the archive's index covers it."""
     target: int
     """Index in the package's targets."""
     entry: str

@@ -181,9 +181,9 @@ def _sorted_codes(codes: list[Code]) -> list[Code]:
     """The best code for the device first; for each point of the matrix the most specialised, then
     configurations as written.
 
-    A configuration may be for weak specialisations alone: standing first, it must not take the calls that a
-    stronger one fits. Whether a variant came out as sm_90 or sm_90a says nothing about which is meant for a
-    call.
+    A configuration may be for weak specialisations only: even if it comes first, it must not take the calls
+    that a stronger one fits. Whether a variant was compiled as sm_90 or sm_90a does not decide which one a
+    call takes.
     """
     points: dict[object, int] = {}
 

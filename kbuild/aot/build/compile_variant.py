@@ -104,7 +104,7 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
 
 
 def compile_facts(metadata: Any) -> dict[str, object]:
-    """What is kept of a compile's metadata: nothing that differs between two runs, such as seconds."""
+    """The part of a compile's metadata that is the same in every run: no seconds, for example."""
     return {
         **metadata.options.attributes(),
         "arch": metadata.arch,

@@ -160,7 +160,7 @@ def plan(
 
     `sources` maps kernels to digests of their source closures, and `places` those whose cubins name source
     lines to digests that know these; `compiler` and `tools` are digests as well.  `package`, if given, is
-    whatever the package depends on besides manifest and cubins; without it no package is made.  Its entry
+    the other inputs of the package besides manifest and cubins; without it no package is made.  Its entry
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests
     `templates` and `cc_digest`.
     """

@@ -113,7 +113,7 @@ class BuildResult:
 def build(options: BuildOptions, progress: Progress) -> BuildResult:
     """Builds a project; raises KbuildError if it cannot begin; failures of single variants are in the result."""
     manifest = load(options.project / MANIFEST, options.display)
-    # The table only says which variants there are: all else of the manifest stays as it is written.
+    # The table only adds variants: everything else of the manifest stays as written.
     tuned, warnings = with_table(
         manifest, options.project, lambda *source: resolve(options.source_digest)(*source)
     )
@@ -405,7 +405,7 @@ def _failure(failure: ninja.Failure, job: Job | None, manifest: Manifest, is_str
     elif failure.code >= 126 and "error:" not in text:
         text = f"{text}\nthe compiler was ended by signal {failure.code - 128}, or could not run".strip()
     if job is not None:
-        # Only ninja from 1.12 on gives the exit code; a process that was killed has said nothing.
+        # Only ninja from 1.12 on reports the exit code; a process that was killed has printed nothing.
         text = text or "the compiler ended without a word, as it does when the system runs out of memory"
         return VariantError(job.variant.name, text, job.command() + " --strict" * is_strict)
     what = "compiling its launcher failed" if failure.output == LAUNCHER else "failed"

@@ -75,8 +75,8 @@ class Service:
     def get_ready(self) -> None:
         """Has the steps run the client in C, which starts ten times as fast, where there is one.
 
-        Steps run whatever is written here, so that their own command, by which ninja knows them, always stays
-        the same.
+        Steps run the command written here, so that their own command, by which ninja identifies them, never
+        changes.
         """
         program = self._build / _CLIENT
         if self._compiling is not None and self._compiling.wait() == 0:

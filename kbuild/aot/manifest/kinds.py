@@ -140,7 +140,7 @@ class Text(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Name(Kind):
-    """Names that stand in Python, C and file names."""
+    """Names that are valid in Python, C and file names."""
 
     @property
     def shape(self) -> Shape:

@@ -56,7 +56,7 @@ def _condition(
     choices: Mapping[str, tuple[Value, ...]],
     known: Mapping[str, tuple[Value, ...]],
 ) -> PointCondition:
-    """Notes choices that nothing has of which the values are `known`."""
+    """Notes chosen values that are not among the `known` ones of their axis."""
     for name, values in choices.items():
         for place, value in placed(table[name], values):
             if name in known and not any(is_same(value, choice) for choice in known[name]):
@@ -91,7 +91,7 @@ def _guards(
 
 
 def is_fact(name: str, arguments: Collection[str]) -> bool:
-    """Whether a key is about arguments alone."""
+    """Whether a key names only arguments."""
     return all(factor in arguments for factor, _ in _factors(name))
 
 

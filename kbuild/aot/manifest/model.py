@@ -289,13 +289,13 @@ class Kernel:
     source."""
     doc: str = ""
     """Doc string of the function in the package; the kernel's own when empty."""
-    like: str = field(default="", repr=False)  # What it stands for is in the other fields.
+    like: str = field(default="", repr=False)  # The other fields have its effect.
     """A kernel before this one, whose keys stand for those that are not given here: each whole, such as all of
     `config`, but `name`."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
     """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
     unverified: str = field(default="", repr=False)
-    """Why `kbuild verify` leaves the kernel out, and says so: the CPU cannot make its arguments, such as
+    """Why `kbuild verify` leaves the kernel out, which it prints: the CPU cannot make its arguments, such as
     arrays of addresses."""
     tune: Tune | None = field(default=None, repr=False)
     """What `kbuild tune` tries on a GPU; without the table nothing."""

@@ -78,7 +78,7 @@ def positions(text: str) -> dict[Path, int]:
 
 
 def _header(walk: _Walk, found: dict[Path, int], counts: dict[Path, int]) -> Path:
-    """Reads `[a.b]` or `[[a.b]]`; gives the path of the table that begins."""
+    """Reads `[a.b]` or `[[a.b]]`; returns the path of the table that begins."""
     line = walk.take()[2]
     is_array = walk.peek()[1] == "["
     if is_array:

@@ -77,7 +77,7 @@ def spread(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def placed(given: object, read: Sequence[T]) -> list[tuple[KeyPath, T]]:
-    """The values that were read of a list, each with its index in the manifest; of one by itself, without."""
+    """The values read from a list, each with its index in the manifest; a single value has no index."""
     items: list[tuple[KeyPath, Any]] = [((), given)]
     if isinstance(given, list):
         items = [((index,), item) for index, item in enumerate(given)]

@@ -1,7 +1,7 @@
 """The keys of `kernels.toml`, table by table: what the loaders check a manifest against, and what docs/schema.json
 and docs/manifest.md say.
 
-Each row says all that holds of one key by itself: its values, with their patterns and limits, whether there may be
+Each row has all rules for one key: its values, with their patterns and limits, whether there may be
 several, whether it has to be there, and what its mistakes are called.  It names the field of model.py that it fills,
 whose default is that of the key, and whose doc string describes it unless the row has its own.  The loaders add what
 holds between keys.

@@ -47,7 +47,7 @@ class TunedEntry:
     kernel: str
     """Name of the kernel in the manifest."""
     device: str
-    """The device's name, as its driver says it."""
+    """The device's name, as its driver reports it."""
     capability: int
     """10 * major + minor."""
     digest: str

@@ -10,7 +10,7 @@ and a run-time argument for the largest that `when` lets through.
     { BLOCK = 256, when = { n = "<= 256" } }
     { BLOCK = 1024, when = { n = "<= 1000" } }
 
-What is written out goes on to the checks of `load_kernel.py` as if it had been written so.
+The result is checked by `load_kernel.py` as if it had been written in the manifest.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
 """How far results of two configurations may be apart, relative to the root mean square of the array: sums are
 added up in another order, and dots of fp32 may be of tf32."""
 _COARSEST = 0.3
-"""That of the 8-bit types."""
+"""The tolerance of the 8-bit types."""
 _MAX_COMPARED = 1 << 20
 """Elements of an array that are compared, spread over all of it."""
 _RANDOM = 1 << 20
@@ -134,7 +134,7 @@ class Gpu:
     def difference(
         self, variant: Variant, expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
     ) -> str:
-        """What is wrong with results, in words; empty if nothing is."""
+        """The error in results, in words; empty if there is none."""
         types = dict(variant.signature)
         for name in expected.keys() | found.keys():
             problem = _difference(

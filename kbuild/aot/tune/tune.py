@@ -86,7 +86,7 @@ class TimingDevice(Protocol):
         ...
 
     def difference(self, variant: Variant, expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-        """What is wrong with results, in words; empty if nothing is."""
+        """The error in results, in words; empty if there is none."""
         ...
 
     def times(self, programs: Sequence[TimedProgram], seconds: float = SECONDS) -> list[float]:

@@ -4,5 +4,5 @@
                                                               └─────▶ PTX  ─emulator────▶ outputs ──────┴─▶ checks, verdict
 
 The process that the user started makes no arrays and compiles nothing: it finds the launches, looks verdicts
-up in the cache and hands variants to workers, so that a crash or a hang costs the variant it came from.
+up in the cache and passes variants to workers, so that a crash or a hang fails only its variant.
 """

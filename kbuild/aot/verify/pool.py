@@ -47,7 +47,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class _Note:
-    """What a worker is at."""
+    """The current work of a worker."""
 
     text: str
 
@@ -66,7 +66,7 @@ def say(text: str) -> None:
 
 
 class _Worker(Generic[Member]):
-    """A process, and the members that it is at."""
+    """A process, and the members that it works on."""
 
     def __init__(self, work: Callable[[Member], Any], others: Sequence[Connection]) -> None:
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the worker.
@@ -88,7 +88,7 @@ class _Worker(Generic[Member]):
     def give(self, members: Sequence[tuple[int, Member]], limit: float) -> None:
         """Pass it a job."""
         self.members, self.deadline = deque(members), time.monotonic() + limit
-        with suppress(OSError):  # One that has died says so by its connection.
+        with suppress(OSError):  # The connection shows if it has died.
             self.connection.send([member for _, member in members])
 
     def end(self) -> int:

@@ -76,7 +76,7 @@ def reference(module: Module, case: LaunchCase, kind: str, seed: int) -> Referen
         raise
     if rounded and any(is_pointer(type_) and not is_float(pointee_of(type_)) for type_ in types.values()):
         narrow = _copied(given)
-        run(module, narrow, case.grid)  # Integers that come of f32 numbers are to be those of f32.
+        run(module, narrow, case.grid)  # Integers derived from f32 numbers must be those of f32.
         computed |= {
             name: narrow[name]
             for name, type_ in types.items()

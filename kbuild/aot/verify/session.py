@@ -157,7 +157,7 @@ def _worked(
 
 
 def _size(group: Sequence[_Known]) -> int:
-    """The elements that the runs of variants have in their arrays, which says how long they take, about."""
+    """The elements that the runs of variants have in their arrays, as an estimate of how long they take."""
     task = group[0].task
     sizes = [sum(size for _, size in case.sizes or ()) for case in task.cases]
     return sum(sizes[run.case - 1] for run in task.runs)

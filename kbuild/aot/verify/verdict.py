@@ -15,7 +15,7 @@ BOUNDS = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
 """How far a floating-point result may be off, relative to the greater of its size and the mean size of the
 array."""
 COARSEST = 0.13
-"""That of the 8-bit types: one step of three bits."""
+"""The tolerance of the 8-bit types: one step of three bits."""
 
 ADVERSE = (
     ("reverse", "late"),

@@ -36,7 +36,7 @@ def warnings_of(fact: dict[str, Any]) -> list[str]:
         if fact["spill_stores"] or fact["spill_loads"]
         else []
     )
-    # ptxas reports spills in words of its own, with the same numbers.
+    # ptxas reports spills in its own words, with the same numbers.
     return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
 

@@ -138,7 +138,7 @@ def compiled(
     )
     progress = Progress() if options.quiet else Bar() if sys.stderr.isatty() else Lines()
     variants = tuner.variants_of(found)
-    manifest = replace(manifest, package=replace(manifest.package, ptx_archs=()))  # Cubins alone are timed.
+    manifest = replace(manifest, package=replace(manifest.package, ptx_archs=()))  # Only cubins are timed.
     result = builder.build_variants(asked, manifest, Expansion(variants, ()), directory, progress)
     made: dict[Variant, tuple[dict[str, Any], bytes]] = {}
     facts = {fact["variant"]: fact for fact in result.facts}

@@ -112,7 +112,7 @@ def progress_of(options: argparse.Namespace) -> Progress:
 
 
 class _Shown:
-    """Verdicts as text: what is wrong is shown once for each cause, in full where it is met first."""
+    """Verdicts as text: each cause is shown once, in full where it first occurs."""
 
     def __init__(self, verbose: bool, lenient: bool) -> None:
         self.verbose, self.lenient = verbose, lenient
@@ -120,7 +120,7 @@ class _Shown:
         """The variant that a cause was shown for, by kernel and cause."""
 
     def described(self, verdict: Verdict) -> str:
-        """A verdict, and below it what is wrong or, if `verbose`, what every run came to."""
+        """A verdict, and below it the errors or, if `verbose`, the outcome of every run."""
         lines = [f"{verdict.state:6}  {verdict.variant}"]
         lines += [f"    {line}" for line in verdict.problem.splitlines()]
         wrong = [check for check in verdict.checks if check.problems]
@@ -150,7 +150,7 @@ class _Shown:
         return is_new
 
     def _run(self, verdict: Verdict, check: Check, problems: Sequence[str]) -> list[str]:
-        """One run, and some of what is wrong with it."""
+        """One run, and some of its errors."""
         how = "exactly" if check.exact else f"at {check.error:.3f} of the bounds"
         came = "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
         lines = [

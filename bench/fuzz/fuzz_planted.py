@@ -51,8 +51,8 @@ PLANTS = (
     Plant(
         "divisor taken for non-zero",
         "lower/core/elementwise.py",
-        'divisor = emit.opaque(b, kind) if b[0] == "%" or b == "0" else b',
-        "divisor = b",
+        'f"{op.llvm} {kind} {a}, {emit.opaque(b, kind)}"',
+        'f"{op.llvm} {kind} {a}, {b}"',
     ),
     Plant(
         "quotients of negative numbers rounded down",
@@ -94,8 +94,8 @@ PLANTS = (
     Plant(
         "the sum after a dot takes the place of its start value",
         "transforms/tensor/combine.py",
-        "not is_constant(dot.c, 0) or len(product.users) != 1",
-        "len(product.users) != 1",
+        "or not is_constant(dot.c, 0)",
+        "or False",
     ),
     Plant(
         "an unrolled loop repeats its rest",

@@ -186,7 +186,7 @@ def test_what_is_missing_shows() -> None:
     signature = {"x": "*fp16:16", "out": "*fp16:16"} | SIZES | {"up": "i32", "left": "i32"}
     artifact = kbuild.compile(source, signature=signature, constexprs={"TILE": 16}, stop="ttgir")
     x = np.arange(40 * 48, dtype=np.float16).reshape(40, 48)
-    for number, message in ((0, "written anew"), (1, "a program ends")):
+    for number, message in ((0, "overwritten before"), (1, "a program ends")):
         module = parse_module(artifact.asm["ttgir"])
         [op for op in module.kernel.body.walk() if isinstance(op, TmaStoreWait)][number].erase()
         with pytest.raises(InterpretError, match=message):

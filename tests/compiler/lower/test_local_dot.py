@@ -71,7 +71,7 @@ def test_every_tile_has_its_own_rows_columns_and_batches(shape: tuple[int, ...])
 def test_operands_may_be_parts_of_tiles(tmp_path: Path) -> None:
     """The second half of k first."""
     text = compiled("dot_tile", "fp64", 1, M=32, N=64, K=32, PRECISION="ieee").asm["ttgir"]
-    found = re.search(r"%product: (tensor<.*>) = ttg\.local_dot %left_1, %right_1, (%\d+)", text)
+    found = re.search(r"%result: (tensor<.*>) = ttg\.local_dot %left_1, %right_1, (%\d+)", text)
     assert found is not None
     left, right = "!ttg.memdesc<32x16xf64, #shared, 32x32>", "!ttg.memdesc<16x64xf64, #shared, 32x64>"
     halves = [

@@ -78,7 +78,7 @@ def test_operands_may_be_parts_of_tiles(tmp_path: Path) -> None:
         f"%l{k}: {left} = ttg.memdesc_subslice %left_1 {{offsets = [0, {k}]}}\n"
         f"  %r{k}: {right} = ttg.memdesc_subslice %right_1 {{offsets = [{k}, 0]}}\n"
         f"  %{name}: {found[1]} = ttg.local_dot %l{k}, %r{k}, {total}\n"
-        for k, name, total in ((16, "half", found[2]), (0, "product", "%half"))
+        for k, name, total in ((16, "half", found[2]), (0, "result", "%half"))
     ]
     path = tmp_path / "halves.ttgir"
     path.write_text(text.replace(found[0], "  ".join(halves)))

@@ -194,10 +194,8 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
 
 
 def code_arch(module: Module, target: Target) -> str:
-    """The architecture to generate code for: `sm_90a` where a kernel for `sm_90` uses TMA or warpgroup
-    operations; architectures without the latter need no such code."""
-    special = any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk())
-    return (target.accelerated_arch if special else "") or target.arch
+    """The architecture to generate code for: `Target.code_arch` by the operations of a kernel."""
+    return target.code_arch(any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk()))
 
 
 def require_features(options: CompileOptions, target: Target) -> None:

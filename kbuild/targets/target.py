@@ -109,6 +109,11 @@ class Target:
         """The devices that run its cubins, where nothing in them requires the accelerated architecture."""
         return devices_of(self.arch)
 
+    def code_arch(self, is_accelerated: bool) -> str:
+        """The architecture to generate code for, by whether the code uses TMA or warpgroup operations: only some
+        architectures have those in code of its own kind, such as `sm_90a`."""
+        return (self.accelerated_arch if is_accelerated else "") or self.arch
+
     def runs_on(self, capability: int) -> bool:
         """Whether a device runs its cubins."""
         return self.devices.have(capability)

@@ -45,10 +45,10 @@ class GivenCode:
     def arch(self, target: Target) -> str:
         """The architecture of the code.  Raises `UsageError` for PTX of another than the target."""
         if self.stage == "llir":
-            return target.accelerated_arch if _ACCELERATED.search(self.text) else target.arch
+            return target.code_arch(bool(_ACCELERATED.search(self.text)))
         match = _TARGET.search(self.text)
         arch = match[1] if match else ""
-        if arch not in (target.arch, target.accelerated_arch):
+        if arch not in (target.code_arch(False), target.code_arch(True)):
             help = "PTX is assembled for the architecture that it was made for"
             raise UsageError(
                 f"{self.file} is PTX for {arch or 'no target'}, not for {target.arch}", help=help
@@ -64,8 +64,7 @@ def read_code(stage: str, text: str, file: str) -> GivenCode:
         raise CompileError(f"the text has {what}", Loc(file, 1), "expected one kernel, as kbuild writes it")
     threads = _THREADS[stage].search(text)
     if threads is None:
-        word = "reqntid"
         raise CompileError(
-            f"the kernel {names[0]} has no {word}", Loc(file, 1), "it says the threads of a launch"
+            f"the kernel {names[0]} has no reqntid", Loc(file, 1), "it says the threads of a launch"
         )
     return GivenCode(stage, text, file, names[0], -(-prod(map(int, threads[1].split(","))) // 32))

@@ -14,7 +14,7 @@ TENSOR_PIPELINE = (
 )
 """Passes over ttir."""
 
-COPY_ENGINE_PIPELINE = (*TENSOR_PIPELINE, "recognise_tiles")
+TMA_PIPELINE = (*TENSOR_PIPELINE, "recognise_tiles")
 """The same where TMA may do the loads."""
 
 GPU_PIPELINE = (

@@ -5,7 +5,7 @@ by `mma.sync`, for which ptxas widens fp8.
 """
 
 from kbuild.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
-from kbuild.targets.pipelines import COPY_ENGINE_PIPELINE
+from kbuild.targets.pipelines import TMA_PIPELINE
 from kbuild.targets.sm_90 import FEATURES
 from kbuild.targets.target import Limits, Target
 
@@ -16,5 +16,5 @@ TARGET = Target(
     multiprocessors=148,
     atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
     features=FEATURES | {"fp8_mma_as_f16"},
-    tensor_pipeline=COPY_ENGINE_PIPELINE,
+    tensor_pipeline=TMA_PIPELINE,
 )

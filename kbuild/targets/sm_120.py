@@ -1,7 +1,7 @@
 """Blackwell of workstations: RTX 50, RTX PRO 6000."""
 
 from kbuild.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
-from kbuild.targets.pipelines import COPY_ENGINE_PIPELINE
+from kbuild.targets.pipelines import TMA_PIPELINE
 from kbuild.targets.sm_90 import FEATURES
 from kbuild.targets.target import Limits, Target
 
@@ -12,5 +12,5 @@ TARGET = Target(
     multiprocessors=188,
     atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
     features=FEATURES,
-    tensor_pipeline=COPY_ENGINE_PIPELINE,
+    tensor_pipeline=TMA_PIPELINE,
 )

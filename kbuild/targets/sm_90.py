@@ -1,7 +1,7 @@
 """Hopper: H100, H200, GH200."""
 
 from kbuild.targets.mma_sync import MMA_SYNC_SM80, MMA_SYNC_SM89
-from kbuild.targets.pipelines import COPY_ENGINE_PIPELINE
+from kbuild.targets.pipelines import TMA_PIPELINE
 from kbuild.targets.sm_89 import FEATURES as BEFORE
 from kbuild.targets.target import Limits, Target
 from kbuild.targets.wgmma import WGMMA
@@ -25,5 +25,5 @@ TARGET = Target(
     accelerated_arch="sm_90a",
     # ptxas widens the operands of `mma.sync`: Hopper multiplies fp8 by wgmma alone.
     features=FEATURES | {"wgmma", "clusters", "fp8_mma_as_f16"},
-    tensor_pipeline=COPY_ENGINE_PIPELINE,
+    tensor_pipeline=TMA_PIPELINE,
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
-from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, keeps_operands
+from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, ptxas_guarantees
 from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
@@ -190,7 +190,7 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
     target = find_target(arch)
     if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
         return target
-    return replace(target, keeps_operands=keeps_operands(ptxas))
+    return replace(target, ptxas=ptxas_guarantees(ptxas))
 
 
 def code_arch(module: Module, target: Target) -> str:

@@ -6,13 +6,14 @@ Every file `sm_*.py` of this folder makes a `TARGET`; they are not listed anywhe
 
 from kbuild.targets.devices import Devices, capability_of, devices_of
 from kbuild.targets.registry import ARCHS, TARGETS, find_target, nearest_target, target_of_code
-from kbuild.targets.target import Limits, Target, Thresholds
+from kbuild.targets.target import Limits, PtxasGuarantees, Target, Thresholds
 
 __all__ = [
     "ARCHS",
     "TARGETS",
     "Devices",
     "Limits",
+    "PtxasGuarantees",
     "Target",
     "Thresholds",
     "capability_of",

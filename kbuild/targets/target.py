@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kbuild.errors import CompileError
 from kbuild.targets.devices import Devices, devices_of
@@ -69,6 +69,17 @@ class Thresholds:
     """The longest time of an iteration's dots for which a barrier in each iteration costs something."""
 
 
+class PtxasGuarantees(NamedTuple):
+    """What a version of ptxas does right that others do not."""
+
+    keeps_operands: bool = True
+    """It leaves the registers of A alone while an asynchronous dot may read them; otherwise no other value may be
+    computed there before the dot has ended."""
+    sees_dots_write: bool = True
+    """It knows that an asynchronous dot changes the registers of D; otherwise the dot must not start from bits that
+    it can tell."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A GPU architecture."""
@@ -90,9 +101,8 @@ class Target:
     features: frozenset[str] = frozenset()
     """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …;
     `clusters` where programs of one copy tiles together, which they do for `wgmma`."""
-    keeps_operands: bool = True
-    """Whether ptxas leaves the registers of A alone while an asynchronous dot may read them; otherwise no other
-    value may be computed there before the dot has ended."""
+    ptxas: PtxasGuarantees = field(default=PtxasGuarantees())
+    """What may be expected of the ptxas that assembles the code."""
     thresholds: Thresholds = field(default=Thresholds(), repr=False)
     tensor_pipeline: tuple[str, ...] = field(default=TENSOR_PIPELINE, repr=False)
     """Passes over ttir."""

@@ -216,6 +216,11 @@ class Generator:
         """The value in a variable of its own."""
         return value if is_name(value) else self.assign(self.fresh("v"), value)
 
+    def kept(self, value: Expr) -> Expr:
+        """The value in a variable that nothing assigns to again: an index and the mask that says where it is inside
+        go together, in the condition of a `while`, too."""
+        return self.assign(self.fresh("k"), value)
+
     def unpacked(self, types: Sequence[Type], *parts: str | Expr) -> list[Expr]:
         """The values of a tuple in variables of their own."""
         names = [self.fresh("v") for _ in types]

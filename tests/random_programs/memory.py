@@ -209,7 +209,7 @@ def within(g: Generator, a: Expr, size: int) -> tuple[Expr, Expr | None]:
         return Expr(Type(I32, shape, low + shift, high + shift), "(", a, f" + {shift})"), None
     if not shape or g.chance(0.5):
         return Expr(Type(I32, shape, 0, size - 1), "(", a, f" & {size - 1})"), None
-    a = g.named(a)
+    a = g.kept(a)
     return a, Expr(Type(I1, shape, 0, 1), "((", a, " >= 0) & (", a, f" < {size}))")
 
 
@@ -249,7 +249,7 @@ def load(g: Generator, dtype: DType, shape: Shape, low: int, high: int) -> Expr:
         other = _other(g, dtype, shape, type_)
         found = union(type_, other.type.shaped(*shape))
         return Expr(found, f"tl.load({array.name} + ", offsets, ", mask=", mask, ", other=", other, ")")
-    mask = g.named(mask)
+    mask = g.kept(mask)
     other = g.constant(dtype, shape, *((low, high) if low or high else (0, 1)))
     value = Expr(type_, f"tl.load({array.name} + ", offsets, ", mask=", mask, ")")
     return Expr(union(type_, other.type), "tl.where(", mask, ", ", rigid(value), ", ", other, ")")

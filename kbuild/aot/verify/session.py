@@ -213,9 +213,9 @@ def _known(
 
 def _fitted_to(ptxas: str | None) -> str:
     """What the PTX for a ptxas owes to its version."""
-    from kbuild.compiler.backend.cubin import keeps_operands  # Here, for it brings what runs programs.
+    from kbuild.compiler.backend.cubin import ptxas_guarantees  # Here, for it brings what runs programs.
 
-    return f"keeps_operands={keeps_operands(ptxas)}"
+    return str(ptxas_guarantees(ptxas))
 
 
 def tools_digest(directory: Path | None) -> str:

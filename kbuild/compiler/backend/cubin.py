@@ -18,12 +18,12 @@ from kbuild.compiler.backend.pressure import live_registers
 from kbuild.compiler.backend.ptxas_wheels import (
     TESTED,
     choose,
-    does_keep_operands,
+    guarantees_of,
     installed,
     recorded_version,
 )
 from kbuild.errors import ToolError
-from kbuild.targets import Limits, target_of_code
+from kbuild.targets import Limits, PtxasGuarantees, target_of_code
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _BARRIERS = re.compile(r"used (\d+) barriers")
@@ -75,10 +75,9 @@ def ptxas_version(ptxas: str) -> str:
     return found[1]
 
 
-def keeps_operands(ptxas: str | None) -> bool:
-    """Whether a ptxas, or where none is named the version that is preferred, leaves operands in registers
-    alone while an asynchronous dot may read them."""
-    return does_keep_operands(ptxas_version(ptxas) if ptxas else TESTED[0])
+def ptxas_guarantees(ptxas: str | None) -> PtxasGuarantees:
+    """What may be expected of a ptxas, or where none is named of the version that is preferred."""
+    return guarantees_of(ptxas_version(ptxas) if ptxas else TESTED[0])
 
 
 def assemble(

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbuild.errors import ToolError
+from kbuild.targets import PtxasGuarantees
 
 TESTED = ("13.5", "12.9")
 """The versions that kbuild is tested with, the preferred one first (docs/performance.md says why)."""
 OLDEST = (12, 4)
 """The first version that knows the PTX that kbuild writes, 8.4."""
 
-_KEEPS_OPERANDS = (13, 3)
-"""The first version that leaves the registers of A alone while an asynchronous dot reads them (release notes
-of CUDA 13.3)."""
+_FIRST_WITH = {
+    "keeps_operands": (13, 3),  # Release notes of CUDA 13.3
+    "sees_dots_write": (13, 0),  # By experiment: docs/performance.md
+}
+"""The first version that gives each of the `PtxasGuarantees`."""
 _FIRST_DRIVERS = {12: 525, 13: 580}
 """The oldest driver, by its branch, that loads the cubins of each major version of ptxas: those of CUDA's
 first minor version (CUDA Compatibility, "Minor version compatibility")."""
@@ -74,9 +77,9 @@ def parsed(version: str) -> tuple[int, ...]:
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else ()
 
 
-def does_keep_operands(version: str) -> bool:
-    """Whether a version of ptxas leaves operands in registers alone while an asynchronous dot may read them."""
-    return parsed(version) >= _KEEPS_OPERANDS
+def guarantees_of(version: str) -> PtxasGuarantees:
+    """What may be expected of a version of ptxas."""
+    return PtxasGuarantees(**{name: parsed(version) >= first for name, first in _FIRST_WITH.items()})
 
 
 def driver_of(version: str) -> int:

@@ -17,7 +17,7 @@ from kbuild.compiler.backend import cubin
 from kbuild.compiler.backend.async_operands import overwritten
 from kbuild.compiler.backend.cubin import assemble, find_ptxas, ptxas_version
 from kbuild.compiler.backend.elf import sections
-from kbuild.compiler.backend.ptxas_wheels import choose, does_keep_operands, installed
+from kbuild.compiler.backend.ptxas_wheels import choose, guarantees_of, installed
 from kbuild.compiler.driver import target_for
 from kbuild.errors import ToolError
 
@@ -57,7 +57,8 @@ IN_REGISTERS = re.compile(r"wgmma\.mma_async\S+ \{[^}]*\}, \{")
 def old() -> str:
     """A ptxas that overwrites operands."""
     chosen = choose(installed(ptxas_version), "12.9")
-    assert not does_keep_operands(chosen.name) and does_keep_operands(ptxas_version(find_ptxas()))
+    assert not guarantees_of(chosen.name).keeps_operands
+    assert guarantees_of(ptxas_version(find_ptxas())).keeps_operands
     return chosen.path
 
 
@@ -183,7 +184,7 @@ def test_dots_whose_operands_stay_are_not_waited_for(how: str, old: str, tmp_pat
     ],
 )
 def test_versions(version: str, keeps: bool) -> None:
-    assert does_keep_operands(version) == keeps
+    assert guarantees_of(version).keeps_operands == keeps
 
 
 def test_where_there_is_no_other_ptxas(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +196,8 @@ def test_where_there_is_no_other_ptxas(old: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_target_knows(old: str) -> None:
-    assert target_for("sm_90").keeps_operands and target_for("sm_90", find_ptxas()).keeps_operands
-    assert not target_for("sm_90", old).keeps_operands
-    assert target_for("sm_80", "/nowhere/ptxas").keeps_operands, (
+    assert target_for("sm_90").ptxas.keeps_operands and target_for("sm_90", find_ptxas()).ptxas.keeps_operands
+    assert not target_for("sm_90", old).ptxas.keeps_operands
+    assert target_for("sm_80", "/nowhere/ptxas").ptxas.keeps_operands, (
         "no dots in flight, and no process to ask for the version"
     )

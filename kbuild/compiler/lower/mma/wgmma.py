@@ -16,6 +16,9 @@ The place of an operand depends on the warpgroup and on constants: the lower hal
 start is computed once, and each step adds its distance in the asm itself, because LLVM would otherwise keep
 them all in registers.  Each descriptor has a register of its own: where two steps share one, ptxas 13.5.37
 treats some of their instructions as equal, and drops them.
+
+ptxas 12 takes bits of D that it knows before a dot for known after it (`PtxasGuarantees.sees_dots_write`): for it,
+what a dot starts from is hidden, unless it is zeros, which the instruction need not be given.
 """
 
 from __future__ import annotations
@@ -31,10 +34,14 @@ from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower
+from kbuild.compiler.lower.core.opaque_copy import opaque_zero
 from kbuild.compiler.lower.core.shapes import layout
 from kbuild.compiler.lower.core.words import to_word
 from kbuild.compiler.lower.memory.shared_memory import descriptor
 from kbuild.compiler.lower.mma.dot import places
+from kbuild.compiler.ops.control import For, While
+from kbuild.compiler.ops.elementwise import AddF, Fma, MulF, SubF
+from kbuild.compiler.ops.gpu import WarpIf
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.errors import InternalError
 from kbuild.targets.wgmma import GROUP_ROWS, GROUP_WARPS, WgmmaAtom, WgmmaDescriptor
@@ -96,6 +103,10 @@ class _Accumulator:
             (row, column): [where[row + i, column + j] for i, j in steps]
             for row, column in product(rows, columns)
         }
+        if not emit.target.ptxas.sees_dots_write and _has_known_bits(op.c):
+            zero = opaque_zero(emit)
+            for index in self.starts(emit):
+                self.registers[index] = _hidden(emit, self.registers[index], _register(atom)[0], zero)
 
     def starts(self, emit: Emitter) -> list[int]:
         """The registers of tiles that do not start as zeros, which the instruction need not be given."""
@@ -272,6 +283,21 @@ def _register(atom: WgmmaAtom) -> tuple[str, str]:
 def _is_zero(emit: Emitter, atom: WgmmaAtom, sums: Sequence[str]) -> bool:
     """Whether a tile of D starts as zeros, which the instruction need not be given."""
     return all(register == emit.constant(0, scalar(atom.accumulator)) for register in sums)
+
+
+def _has_known_bits(start: Value) -> bool:
+    """Whether ptxas may know bits of what a dot starts from: it does not of what loops carry, of dots, or of
+    floating-point arithmetic."""
+    return start.op is not None and not isinstance(
+        start.op, For | While | WarpIf | WarpGroupDot | WarpGroupDotWait | AddF | SubF | MulF | Fma
+    )
+
+
+def _hidden(emit: Emitter, register: str, type_: str, zero: str) -> str:
+    """The same value, as the exclusive or with a zero that ptxas does not know."""
+    bits = register if type_ == "i32" else emit.instruction(f"bitcast {type_} {register} to i32")
+    mixed = emit.xor(bits, zero)
+    return mixed if type_ == "i32" else emit.instruction(f"bitcast i32 {mixed} to {type_}")
 
 
 def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from kbuild.compiler.ir.core import Module, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ops.control import For, Yield
 from kbuild.compiler.ops.elementwise import AddI, Constant, DivSI, MulI, SubI
+from kbuild.compiler.transforms._support.loops import trip_count
 from kbuild.targets import Target
 
 
@@ -59,13 +60,6 @@ def unroll(loop: For, factor: int) -> None:
         carried = [mapping.get(value, value) for value in yielded]
     assert isinstance(terminator, Yield)
     terminator.values = tuple(carried)
-
-
-def trip_count(loop: For) -> int | None:
-    """How often a loop runs; None when that is not known."""
-    bounds = [value.owner for value in (loop.lower, loop.upper, loop.step)]
-    numbers = [int(op.value) for op in bounds if isinstance(op, Constant)]
-    return max(0, -(-(numbers[1] - numbers[0]) // numbers[2])) if len(numbers) == 3 else None
 
 
 def _split_rest(build: Builder, loop: For, stride: Value) -> None:

@@ -1,5 +1,5 @@
-"""Rules on control flow: branches whose condition is known, loops that don't run, values carried or chosen
-for nothing."""
+"""Rules on control flow: branches whose condition is known, loops that run once or not at all, values carried
+or chosen for nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Condition, For, If, While, Yield
 from kbuild.compiler.ops.elementwise import Constant, Select
 from kbuild.compiler.transforms._support.carried import drop_carried
+from kbuild.compiler.transforms._support.loops import trip_count
 
 control = Rewrites()
 
@@ -74,6 +75,18 @@ def loop_that_does_not_run(op: For) -> list[Value] | None:
     ):
         return list(op.init)
     return None
+
+
+@control.on(For)
+def loop_that_runs_once(op: For) -> list[Value] | None:
+    """The one iteration takes the place of the loop: there is nothing to copy ahead, and dots begin at zero
+    without being given zeros."""
+    if trip_count(op) != 1:
+        return None
+    op.induction.replace_by(op.lower)
+    for argument, initial in zip(op.carried, op.init):
+        argument.replace_by(initial)
+    return move_body(op.body, op)
 
 
 @control.on(For)

@@ -18,7 +18,7 @@ before its tiles are overwritten.  A result that is only passed to the next iter
 it is needed there, and no longer than that iteration; its tiles must lie outside the loop, in buffers of
 which the loop knows the number.
 
-Where ptxas may overwrite operands in registers (`Target.keeps_operands`), the dots that read some must have
+Where ptxas may overwrite operands in registers (`PtxasGuarantees.keeps_operands`), the dots that read some must have
 ended before the next operands are computed: ptxas puts those into the very registers that the dot in flight
 reads, however late the PTX copies them there.
 """
@@ -63,7 +63,7 @@ def overlap_wgmma(module: Module, target: Target) -> None:
     """Make all dots of warpgroups asynchronous, and insert the waits."""
     for func in module.functions.values():
         if any(isinstance(op, WarpGroupDot) and not op.is_async for op in func.body.walk()):
-            _Waits(frozenset() if target.keeps_operands else operand_makers(func)).block(func.body, [])
+            _Waits(frozenset() if target.ptxas.keeps_operands else operand_makers(func)).block(func.body, [])
 
 
 @dataclass

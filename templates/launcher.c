@@ -16,7 +16,7 @@
 
 #include "launcher_driver.h"
 #include "launcher_arguments.h"
-static int row_matches(const Kernel *kernel, const Row *row, const uint64_t *facts, int *failing)
+static int row_matches(const Kernel *kernel, const VariantEntry *row, const uint64_t *facts, int *failing)
 {
     for (int i = 0; i < kernel->fact_count; i++)
         if ((facts[i] & row->required[i]) != row->required[i]) {
@@ -28,7 +28,7 @@ static int row_matches(const Kernel *kernel, const Row *row, const uint64_t *fac
 }
 
 /* Whether two rows that both match read the arguments of unknown type (raw addresses, floats) as the same types. */
-static int rows_agree(const Kernel *kernel, const Row *one, const Row *other, const uint64_t *facts)
+static int rows_agree(const Kernel *kernel, const VariantEntry *one, const VariantEntry *other, const uint64_t *facts)
 {
     for (int i = 0; i < kernel->parameter_count; i++) {
         uint64_t types = facts[DEVICE_FACTS + i] & TYPE_MASK;
@@ -44,7 +44,7 @@ static int select_row(const Kernel *kernel, const uint64_t *facts)
 {
     int chosen = NO_ROW, failing;
     for (int i = 0; i < kernel->row_count; i++) {
-        const Row *row = &rows[kernel->first_row + i];
+        const VariantEntry *row = &rows[kernel->first_row + i];
         if (!row_matches(kernel, row, facts, &failing))
             continue;
         if (chosen == NO_ROW)

@@ -102,7 +102,7 @@ static int read_integer(const Kernel *kernel, int index, PyObject *value, Call *
 
 static int read_parameter(const Kernel *kernel, int index, PyObject *value, Call *call)
 {
-    const Parameter *parameter = &kernel->parameters[index];
+    const LaunchParameter *parameter = &kernel->parameters[index];
     uint64_t fact = TYPE_MASK;
     int status = 0;
     if (!value) {

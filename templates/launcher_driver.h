@@ -316,7 +316,7 @@ static void leave_context(int pushed)
         driver.cuCtxPopCurrent_v2(&popped);
 }
 
-static CUresult load_function(const Row *row, const char *image, CUfunction *function, char *log, const char **call)
+static CUresult load_function(const VariantEntry *row, const char *image, CUfunction *function, char *log, const char **call)
 {
     CUmodule loaded = NULL;
     int options[] = {OPTION_ERROR_LOG, OPTION_ERROR_LOG_SIZE};

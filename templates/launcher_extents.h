@@ -74,7 +74,7 @@ static int dlpack_extent(const DLTensor *tensor, int axis, Axis *found)
 /* A size or stride of a tensor that the kernel takes as a tensor descriptor.  An axis of one element has any stride. */
 static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
 {
-    const Parameter *extent = &kernel->parameters[index];
+    const LaunchParameter *extent = &kernel->parameters[index];
     const char *name = kernel->parameters[extent->tensor].name;
     PyObject *held = held_of(call, extent->tensor);
     Axis found = { 0, 0, 0 };

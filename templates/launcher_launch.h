@@ -48,7 +48,7 @@ static int read_grid(const Kernel *kernel, PyObject *given, int64_t *grid)
 
 /* A size below zero holds as much as one of zero.  Where there would be nothing to do with zeros, such a size is a mistake, though
    the product of two of them may look like work. */
-static int refuse_negative_sizes(const Kernel *kernel, const Row *row, const Value *arguments, int num_sms)
+static int refuse_negative_sizes(const Kernel *kernel, const VariantEntry *row, const Value *arguments, int num_sms)
 {
     int negative = -1, fault = 0;
     for (int i = 0; i < kernel->parameter_count; i++)
@@ -72,7 +72,7 @@ static int refuse_negative_sizes(const Kernel *kernel, const Row *row, const Val
 }
 
 /* The grid of a row: 0 to launch, 1 when it is empty, -1 with an exception. */
-static int compute_grid(const Kernel *kernel, const Row *row, PyObject *given, const Value *arguments, int num_sms, int64_t *grid)
+static int compute_grid(const Kernel *kernel, const VariantEntry *row, PyObject *given, const Value *arguments, int num_sms, int64_t *grid)
 {
     static const int64_t limits[] = {INT32_MAX, UINT16_MAX, UINT16_MAX};
     int fault = 0, is_given = given && given != Py_None;
@@ -161,7 +161,7 @@ static CUresult wait_for_producers(const Call *call, const char **failing)
 }
 
 /* Launches a row; with launch_pdl it may begin before the launch before it in the stream has ended. */
-static CUresult launch_function(const Row *row, CUfunction function, const int64_t *grid, CUstream stream, void **addresses,
+static CUresult launch_function(const VariantEntry *row, CUfunction function, const int64_t *grid, CUstream stream, void **addresses,
                                 const char **failing)
 {
     unsigned x = (unsigned)grid[0], y = (unsigned)grid[1], z = (unsigned)grid[2];
@@ -178,7 +178,7 @@ static CUresult launch_function(const Row *row, CUfunction function, const int64
 
 static PyObject *launch_row(const Kernel *kernel, const Device *device, int index, const int64_t *grid, Call *call)
 {
-    const Row *row = &rows[index];
+    const VariantEntry *row = &rows[index];
     TensorMap maps[row->map_count + 1];
     int map_count = 0;
     void *addresses[row->passed_count + 1];

@@ -55,7 +55,7 @@ typedef struct {
     int is_extent, tensor, axis, rank;
     int stride_bytes;  /* of an element, for a stride; 0 for a size */
     int in_grid;       /* whether the grid names it */
-} Parameter;
+} LaunchParameter;
 
 typedef struct { const char *text; int64_t integer; double number; int is_float; uint64_t type; } OptionValue;
 
@@ -84,7 +84,7 @@ typedef struct {
     int passed_count, map_count, shared, threads;
     int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */
     int launch_pdl;            /* whether it may begin before the launch before it has ended, for which it waits by itself */
-} Row;
+} VariantEntry;
 
 typedef struct { int last; int32_t rows[CACHE_SLOTS]; /* 1 + row; 0: empty */ uint64_t *facts; } Cache;
 
@@ -96,7 +96,7 @@ typedef struct {
     const char *name, *doc;
     Launch *launch;            /* the function of the package's module */
     int parameter_count, option_count, condition_count, fact_count, level_count, first_row, row_count, has_grid;
-    const Parameter *parameters;
+    const LaunchParameter *parameters;
     const Option *options;
     const int *levels;         /* bytes of shared memory, one bit of FACT_SHARED each */
     PyObject **names;          /* interned: parameters, options, stream, grid */
@@ -114,7 +114,7 @@ extern const int kernel_count, row_count, target_count, torch_type_count;
 extern const Target targets[];
 extern const MapPlan map_plans[];
 extern const Kernel kernels[];
-extern const Row rows[];
+extern const VariantEntry rows[];
 extern const TorchType torch_types[];
 
 /* Of launcher.c. */

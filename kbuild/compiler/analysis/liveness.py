@@ -9,7 +9,7 @@ uses up to the wait that covers them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.carried import passed_on
@@ -84,22 +84,27 @@ class Liveness:
 
     def _landed(self, copy: AsyncCopyGlobalToLocal) -> int:
         """The number of the wait after which a copy has certainly landed."""
-        committed = -1
-        for op in _surely_after(copy):
-            if isinstance(op, AsyncCommitGroup):
-                committed += 1
-            elif isinstance(op, AsyncWait) and committed >= op.num:
-                return self.start[op]
-        return self.last
+        return self._wait_after(
+            copy, AsyncCommitGroup, lambda op: op.num + 1 if isinstance(op, AsyncWait) else None
+        )
 
     def _ended(self, dot: WarpGroupDot) -> int:
         """The number of the wait after which a dot has certainly ended."""
-        issued = 0
-        for op in _surely_after(dot):
-            if isinstance(op, WarpGroupDot):
-                issued += 1
-            elif isinstance(op, WarpGroupDotWait) and issued >= op.pendings:
-                return self.start[op]
+        return self._wait_after(
+            dot, WarpGroupDot, lambda op: op.pendings if isinstance(op, WarpGroupDotWait) else None
+        )
+
+    def _wait_after(self, op: Op, counted: type[Op], younger: Callable[[Op], int | None]) -> int:
+        """The number of the first wait after an operation that has seen enough `counted` ones in between.
+
+        `younger` says of a wait how many those are, and None of what is not a wait.
+        """
+        seen = 0
+        for following in _surely_after(op):
+            if isinstance(following, counted):
+                seen += 1
+            elif (needed := younger(following)) is not None and seen >= needed:
+                return self.start[following]
         return self.last
 
 

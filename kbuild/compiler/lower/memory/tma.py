@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
@@ -43,31 +44,27 @@ def _first_thread(emit: Emitter) -> str:
     return emit.compare("eq", emit.thread_id(), "0")
 
 
+def _call_for_each(emit: Emitter, barriers: Value, name: str, *rest: tuple[str, str]) -> None:
+    """Call a function without a result for the address of each barrier of an array, with the same further arguments."""
+    assert isinstance(barriers.type, MemDescType)
+    pointer, _ = descriptor(emit, barriers)
+    for number in range(barriers.type.buffers or 1):
+        place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
+        emit.call(name, "void", [(SHARED_POINTER, place), *rest], effect=True)
+
+
 @lower(InitBarrier)
 def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
-    assert isinstance(op.barriers.type, MemDescType)
-    pointer, _ = descriptor(emit, op.barriers)
     with emit.when(_first_thread(emit)):
-        for number in range(op.barriers.type.buffers or 1):
-            place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
-            emit.call(
-                "llvm.nvvm.mbarrier.init.shared",
-                "void",
-                [(SHARED_POINTER, place), ("i32", str(op.arrivals))],
-                effect=True,
-            )
+        _call_for_each(emit, op.barriers, "llvm.nvvm.mbarrier.init.shared", ("i32", str(op.arrivals)))
         if op.fence:
             emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
 
 
 @lower(InvalBarrier)
 def lower_inval_barrier(emit: Emitter, op: InvalBarrier) -> None:
-    assert isinstance(op.barriers.type, MemDescType)
-    pointer, _ = descriptor(emit, op.barriers)
     with emit.when(_first_thread(emit)):
-        for number in range(op.barriers.type.buffers or 1):
-            place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
-            emit.call("llvm.nvvm.mbarrier.inval.shared", "void", [(SHARED_POINTER, place)], effect=True)
+        _call_for_each(emit, op.barriers, "llvm.nvvm.mbarrier.inval.shared")
 
 
 @lower(BarrierExpect)

@@ -33,7 +33,7 @@ DONE:
 """A kernel that adds one to each of n integers."""
 
 
-class Refusal(Exception):
+class CudaError(Exception):
     """A call that did not succeed."""
 
     def __init__(self, name: str, code: int, text: str) -> None:
@@ -52,12 +52,12 @@ class Cuda:
             self("cuCtxSetCurrent", self.get("cuDevicePrimaryCtxRetain", ctypes.c_int(device)))
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Call a function.  Raises Refusal where it fails."""
+        """Call a function.  Raises CudaError where it fails."""
         code = getattr(self.library, name)(*arguments)
         if code:
             text = ctypes.c_char_p()
             self.library.cuGetErrorString(code, ctypes.byref(text))
-            raise Refusal(name, code, (text.value or b"").decode())
+            raise CudaError(name, code, (text.value or b"").decode())
 
     def get(self, name: str, *arguments: Any, kind: Any = ctypes.c_void_p) -> Any:
         """Call a function whose first argument points to its result, and return that."""

@@ -14,7 +14,7 @@ from kbuild.emulator.async_ops.tensor_map import TensorMap
 from kbuild.emulator.driver import DriverResult, FakeDriver
 from kbuild.emulator.driver.table import FUNCTIONS
 from kbuild.errors import KbuildError, ToolError, UsageError
-from tests.emulator.driver.cuda import ADD_ONE, Cuda, Refusal
+from tests.emulator.driver.cuda import ADD_ONE, Cuda, CudaError
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_devices_are_what_was_asked_for(driver: FakeDriver) -> None:
     name = ctypes.create_string_buffer(64)
     cuda("cuDeviceGetName", name, 64, 0)
     assert name.value == b"kbuild stand-in for sm_90"
-    with pytest.raises(Refusal, match="no device 2; there are 2") as caught:
+    with pytest.raises(CudaError, match="no device 2; there are 2") as caught:
         cuda.get("cuDeviceGet", 2, kind=ctypes.c_int)
     assert caught.value.code == DriverResult.CUDA_ERROR_INVALID_DEVICE
     for wrong in (["sm_91"], ["hopper"]):
@@ -56,11 +56,11 @@ def test_nothing_works_before_cuinit_and_without_a_context(driver: FakeDriver, l
     library = ctypes.CDLL(str(driver.path))
     assert library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == DriverResult.CUDA_ERROR_NOT_INITIALIZED
     cuda = Cuda(driver.path, None)
-    with pytest.raises(Refusal, match="no context is current"):
+    with pytest.raises(CudaError, match="no context is current"):
         cuda.allocate(16)
     driver.close()
     assert library.cuInit(0) == DriverResult.CUDA_ERROR_DEINITIALIZED
-    with FakeDriver([], folder=libraries) as none, pytest.raises(Refusal, match="no device"):
+    with FakeDriver([], folder=libraries) as none, pytest.raises(CudaError, match="no device"):
         Cuda(none.path)
 
 
@@ -71,16 +71,16 @@ def test_memory_is_the_device_s_and_every_byte_is_watched(driver: FakeDriver) ->
     cuda("cuMemsetD32_v2", x, 7, ctypes.c_size_t(4))
     assert cuda.read(x, 4) == [7] * 4
     for size in (20, 1 << 20):
-        with pytest.raises(Refusal, match="the allocation ends after 16"):
+        with pytest.raises(CudaError, match="the allocation ends after 16"):
             cuda("cuMemsetD8_v2", x, 0, ctypes.c_size_t(size))
     cuda("cuMemFree_v2", x)
     for call in (lambda: cuda("cuMemFree_v2", x), lambda: cuda.read(x, 4)):
-        with pytest.raises(Refusal, match="is not an address on a device"):
+        with pytest.raises(CudaError, match="is not an address on a device"):
             call()
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     assert free.value == total.value == 1 << 30
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CudaError) as caught:
         cuda.allocate((1 << 30) + 1)
     assert caught.value.code == DriverResult.CUDA_ERROR_OUT_OF_MEMORY
 
@@ -104,13 +104,13 @@ def test_an_access_out_of_bounds_is_reported_with_its_array(driver: FakeDriver) 
     cuda = Cuda(driver.path)
     x = driver.array(numpy.arange(8, dtype=numpy.int32), name="x")
     with pytest.raises(
-        Refusal, match=r"(?s)add_one: out-of-bounds.*after the end of x.*at PTX line 17: ld\.global"
+        CudaError, match=r"(?s)add_one: out-of-bounds.*after the end of x.*at PTX line 17: ld\.global"
     ) as caught:
         cuda.launch(cuda.kernel(), ctypes.c_uint64(x.pointer), ctypes.c_uint(9))
     assert caught.value.code == DriverResult.CUDA_ERROR_ILLEGAL_ADDRESS
     assert [finding.kind for finding in driver.findings] == ["out-of-bounds"]
     other = driver.array(numpy.arange(8, dtype=numpy.int32), 1)
-    with pytest.raises(Refusal, match="out-of-bounds"):
+    with pytest.raises(CudaError, match="out-of-bounds"):
         cuda.launch(cuda.kernel(), ctypes.c_uint64(other.pointer), ctypes.c_uint(8))
     cuda.launch(cuda.kernel(), ctypes.c_uint64(x.pointer), ctypes.c_uint(8))
     assert x.copy_to_host().tolist() == list(range(1, 9)), "a fault does not end the context"
@@ -131,14 +131,14 @@ def test_launches_that_a_device_cannot_do(driver: FakeDriver) -> None:
         (((1, 1, 1), 1025, 0), "a block of"),
         (((1, 1, 1), 32, 49153), "49153 bytes of dynamic shared memory; the kernel may have 49152"),
     ):
-        with pytest.raises(Refusal, match=text):
+        with pytest.raises(CudaError, match=text):
             launch(*wrong)
     cuda("cuFuncSetAttribute", function, 8, 232448)
     launch((1, 1, 1), 32, 232448)
-    with pytest.raises(Refusal, match="232449 bytes"):
+    with pytest.raises(CudaError, match="232449 bytes"):
         cuda("cuFuncSetAttribute", function, 8, 232449)
     cuda("cuCtxSetCurrent", cuda.get("cuDevicePrimaryCtxRetain", 1))
-    with pytest.raises(Refusal, match="another context"):
+    with pytest.raises(CudaError, match="another context"):
         launch((1, 1, 1), 32, 0)
 
 
@@ -146,10 +146,10 @@ def test_refused_images_have_a_reason(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path, 1)
     elf = b"\x7fELF\x02\x01" + bytes(26) + (64).to_bytes(8, "little") + bytes(100)
 
-    def refusal(image: bytes) -> tuple[int, str]:
+    def error(image: bytes) -> tuple[int, str]:
         log = ctypes.create_string_buffer(2000)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(CudaError) as caught:
             cuda.get("cuModuleLoadDataEx", ctypes.c_char_p(image), 2, (ctypes.c_int * 2)(5, 6), values)
         return caught.value.code, log.value.decode()
 
@@ -164,14 +164,14 @@ def test_refused_images_have_a_reason(driver: FakeDriver) -> None:
         (b"\x50\xed\x55\xba", 209, "fat binaries"),
     ):
         if code:
-            found = refusal(image)
+            found = error(image)
             assert (found[0], text in found[1]) == (code, True), found
         else:
-            with pytest.raises(Refusal, match=r"plus\.u64"):
+            with pytest.raises(CudaError, match=r"plus\.u64"):
                 cuda.kernel(image.decode())
     driver.register(elf, ADD_ONE)
     cuda.get("cuModuleLoadData", ctypes.c_char_p(elf))
-    with pytest.raises(Refusal, match="no kernel nothing; the module has add_one"):
+    with pytest.raises(CudaError, match="no kernel nothing; the module has add_one"):
         cuda.kernel(name="nothing")
 
 
@@ -231,7 +231,7 @@ def test_tensor_maps(driver: FakeDriver) -> None:
         ({"rank": 6}, "rank 6"),
         ({"rank": 0}, "rank 0"),
     ):
-        with pytest.raises(Refusal, match=text) as caught:
+        with pytest.raises(CudaError, match=text) as caught:
             encode(cuda, **({"rank": 2, "address": 1 << 40} | changed))  # type: ignore[arg-type]
         assert caught.value.code == DriverResult.CUDA_ERROR_INVALID_VALUE
 
@@ -287,7 +287,7 @@ def test_injected_failures_come_once_and_in_any_form(driver: FakeDriver) -> None
     driver.fail_next("cuModuleLoadDataEx", 209)
     driver.fail_next("cuMemAlloc", DriverResult.CUDA_ERROR_OUT_OF_MEMORY, times=2)
     for name, call in (("cuModuleLoadData", cuda.kernel), *[("cuMemAlloc_v2", lambda: cuda.allocate(4))] * 2):
-        with pytest.raises(Refusal, match=f"{name} fails because a test requests it"):
+        with pytest.raises(CudaError, match=f"{name} fails because a test requests it"):
             call()
     cuda.allocate(4)
     cuda.kernel()
@@ -311,13 +311,13 @@ def test_a_kernel_that_is_for_clusters(driver: FakeDriver) -> None:
     assert (
         x.copy_to_host().tolist() == [4] * 4 and driver.launches[-1].cluster == (2, 1, 1) and size.value == 12
     )
-    with pytest.raises(Refusal, match="a grid of"):
+    with pytest.raises(CudaError, match="a grid of"):
         cuda("cuLaunchKernel", function, 3, 1, 1, 32, 1, 1, 0, None, None, extra)
     attribute = (ctypes.c_uint * 18)(4, 0, 4, 1, 1)
     config = (ctypes.c_uint64 * 7)(
         4 | 1 << 32, 1 | 32 << 32, 1 | 1 << 32, 0, 0, ctypes.addressof(attribute), 1
     )
-    with pytest.raises(Refusal, match=r"a cluster of \(4, 1, 1\); the kernel is for \(2, 1, 1\)"):
+    with pytest.raises(CudaError, match=r"a cluster of \(4, 1, 1\); the kernel is for \(2, 1, 1\)"):
         cuda("cuLaunchKernelEx", config, function, None, extra)
 
 
@@ -336,7 +336,7 @@ def test_parameters_in_one_buffer_and_a_cluster_by_its_attribute(driver: FakeDri
     assert x.copy_to_host().tolist() == [5] * 4, "once by one block, and once by each of four"
     assert (driver.launches[-1].cluster, driver.launches[-1].grid) == ((2, 1, 1), (4, 1, 1))
     size.value = 11
-    with pytest.raises(Refusal, match="the parameters take 12 bytes, the buffer has 11"):
+    with pytest.raises(CudaError, match="the parameters take 12 bytes, the buffer has 11"):
         cuda("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, None, extra)
 
 
@@ -364,7 +364,7 @@ def test_a_race_is_a_fault_where_that_is_asked_for(libraries: Path, checks: str)
         if not checks:
             cuda.launch(function, threads=64)
             return
-        with pytest.raises(Refusal, match="race: race") as caught:
+        with pytest.raises(CudaError, match="race: race") as caught:
             cuda.launch(function, threads=64)
         assert caught.value.code == DriverResult.CUDA_ERROR_LAUNCH_FAILED
 

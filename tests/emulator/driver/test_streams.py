@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.emulator.driver import DriverResult, FakeDriver
-from tests.emulator.driver.cuda import ADD_ONE, Cuda, Refusal
+from tests.emulator.driver.cuda import ADD_ONE, Cuda, CudaError
 
 N = ctypes.c_uint(4)
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
@@ -37,7 +37,7 @@ def test_work_waits_until_a_thread_waits_for_it(late: Cuda) -> None:
     assert list(result) == [-1] * 4
     late("cuStreamSynchronize", stream)
     assert list(result) == [1] * 4
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CudaError) as caught:
         late.launch(function, x, N, stream=stream)
         late("cuStreamQuery", stream)
     assert caught.value.code == DriverResult.CUDA_ERROR_NOT_READY
@@ -110,14 +110,14 @@ def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(late: Cud
     late("cuStreamSynchronize", stream)
     assert list(result) == [1] * 4
     late("cuStreamDestroy_v2", stream)
-    with pytest.raises(Refusal, match="is not a stream of the current context"):
+    with pytest.raises(CudaError, match="is not a stream of the current context"):
         late("cuStreamSynchronize", stream)
 
 
 def test_an_error_of_late_work_is_reported_by_the_call_that_waits(late: Cuda) -> None:
     x, function = late.allocate(16), late.kernel()
     late.launch(function, x, ctypes.c_uint(5))
-    with pytest.raises(Refusal, match="cuCtxSynchronize: 700: add_one: out-of-bounds"):
+    with pytest.raises(CudaError, match="cuCtxSynchronize: 700: add_one: out-of-bounds"):
         late("cuCtxSynchronize")
     late("cuCtxSynchronize")
 
@@ -127,7 +127,7 @@ def test_events_measure_time_in_instructions(late: Cuda) -> None:
     late("cuEventRecord", first, None)
     late.launch(late.kernel(), x, N)
     late("cuEventRecord", last, None)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CudaError) as caught:
         late.get("cuEventElapsedTime", first, last, kind=ctypes.c_float)
     assert caught.value.code == DriverResult.CUDA_ERROR_NOT_READY
     late("cuEventSynchronize", last)
@@ -206,18 +206,18 @@ def test_what_a_capture_refuses_ends_it(libraries: Path) -> None:
             (implicit, lambda stream: cuda.write(x, [1])),
         ):
             stream = begin(cuda)
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(CudaError) as caught:
                 call(stream)
             assert caught.value.code == code
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(CudaError) as caught:
                 end(cuda, stream)
             assert caught.value.code == DriverResult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
         stream = begin(cuda, RELAXED)
         cuda("cuMemFree_v2", cuda.allocate(4))
         end(cuda, stream)
-        with pytest.raises(Refusal, match="not being captured"):
+        with pytest.raises(CudaError, match="not being captured"):
             end(cuda, stream)
-        with pytest.raises(Refusal, match="the default stream cannot be captured"):
+        with pytest.raises(CudaError, match="the default stream cannot be captured"):
             cuda("cuStreamBeginCapture_v2", None, GLOBAL)
 
 
@@ -238,8 +238,8 @@ def test_side_streams_have_to_be_joined(libraries: Path) -> None:
         cuda("cuEventRecord", event, stream)
         cuda("cuStreamWaitEvent", side, event, 0)
         cuda.launch(function, x, N, stream=side)
-        with pytest.raises(Refusal, match="the capture began on another stream"):
+        with pytest.raises(CudaError, match="the capture began on another stream"):
             end(cuda, side)
-        with pytest.raises(Refusal, match="work on other streams was not waited for"):
+        with pytest.raises(CudaError, match="work on other streams was not waited for"):
             end(cuda, stream)
         assert is_capturing(cuda, side) == 0

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.emulator.driver.cuda import ADD_ONE, Cuda, Refusal
+from tests.emulator.driver.cuda import ADD_ONE, Cuda, CudaError
 from tests.emulator.driver.probes.table import PROBES, Images, begin, end, launch, probe
 
 CAPTURED: dict[str, Callable[[Cuda, ctypes.c_void_p, ctypes.c_uint64, Any, Images], Any]] = {
@@ -107,8 +107,8 @@ def in_thread(cuda: Cuda, call: Callable[[], Any]) -> int:
         cuda("cuCtxSetCurrent", context)
         try:
             call()
-        except Refusal as refusal:
-            answers[0] = refusal.code
+        except CudaError as error:
+            answers[0] = error.code
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -140,8 +140,8 @@ def capture_probe(name: str, mode: int, flags: int, call: Callable[..., Any]) ->
             try:
                 answer = step()
                 answers[index] = answer if isinstance(answer, int) else 0
-            except Refusal as refusal:
-                answers[index] = refusal.code
+            except CudaError as error:
+                answers[index] = error.code
         return answers
 
     kinds = {0: "global", 1: "thread", 2: "relaxed"}

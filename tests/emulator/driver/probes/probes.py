@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parents[3]))
 
-from tests.emulator.driver.cuda import ADD_ONE, Cuda, Refusal  # noqa: E402
+from tests.emulator.driver.cuda import ADD_ONE, Cuda, CudaError  # noqa: E402
 from tests.emulator.driver.probes import captures, maps  # noqa: E402
 from tests.emulator.driver.probes.table import FATAL, PROBES, Images, fatal, launch, probe  # noqa: E402
 
@@ -33,8 +33,8 @@ def ask(path: str, name: str, images: Images) -> Any:
     cuda = Cuda(Path(path))
     try:
         answer = PROBES[name](cuda, images)
-    except Refusal as refusal:
-        answer = refusal.code
+    except CudaError as error:
+        answer = error.code
     captured = getattr(cuda, "captured", None)
     if captured is not None:  # A probe that fails leaves its stream captured.
         cuda.library.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_void_p()))

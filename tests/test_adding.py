@@ -118,14 +118,13 @@ ROW = """\
         ),
 """
 USE = """\
-    lines += [f"Project-URL: Homepage, {package.homepage}"] if package.homepage else []
+    project |= {"urls": {"Homepage": package.homepage}} if package.homepage else {}
 """
 METADATA = """\
-import io, pathlib, zipfile
-from kbuild.aot.artifact.wheel import make_wheel
+from pathlib import Path
+from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.manifest.load import load
-wheel = zipfile.ZipFile(io.BytesIO(make_wheel({}, load(pathlib.Path("kernels.toml")).package, "any")[1]))
-print(wheel.read("added-1.dist-info/METADATA").decode())
+print(read_distribution(Path(), load(Path("kernels.toml")).package).headers)
 """
 
 
@@ -140,7 +139,7 @@ def test_a_key_of_the_manifest_is_a_field_a_row_and_its_use(tree: Path) -> None:
     assert "kernels.toml:3: package.homepage: unknown key" in listed('"https://example.org"')
     insert(tree / "kbuild/aot/manifest/model.py", "    ptxas: str", FIELD)
     insert(tree / "kbuild/aot/manifest/schema.py", 'Key("summary", (Package', ROW)
-    insert(tree / "kbuild/aot/artifact/wheel.py", '["Requires-Python: >=3.10"]', USE)
+    insert(tree / "kbuild/aot/artifact/distribution.py", "    dynamic = project.pop", USE)
     assert "kernels.toml:3: package.homepage: expected a string, found the int 7" in listed("7")
     assert 'kernels.toml:3: package.homepage: "example.org" is not an address' in listed('"example.org"')
     assert listed('"https://example.org"') == "1 variants, 0 excluded\n"
@@ -148,7 +147,7 @@ def test_a_key_of_the_manifest_is_a_field_a_row_and_its_use(tree: Path) -> None:
     (tree / "kernels.toml").write_text(manifest)
     assert "Homepage" not in python(tree, "-c", METADATA).stdout and kbuild(tree, "list").returncode == 0
     assert changed(tree) == [
-        "kbuild/aot/artifact/wheel.py",
+        "kbuild/aot/artifact/distribution.py",
         "kbuild/aot/manifest/model.py",
         "kbuild/aot/manifest/schema.py",
     ]

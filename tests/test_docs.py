@@ -135,7 +135,8 @@ def test_the_schema_takes_good_manifests(name: str) -> None:
     "before, after, expected",
     [
         ("schema = 1", "schema = 2", ".schema: 2"),
-        ('version = "', 'verison = "', ".package: lacks version"),
+        ('version = "', 'verison = "', ".package.verison: not allowed"),
+        ('archs = ["sm_80"', 'arch = ["sm_80"', ".package: lacks archs"),
         ('archs = ["sm_80"', 'archs = ["sm_70"', ".package.archs[0]: 'sm_70'"),
         ("num_warps = 2", "num_warps = 3", ".kernel[0].config[0].num_warps: 3"),
         ("num_warps = 8", "num_stages = 17", ".kernel[0].config[1].num_stages: 17"),

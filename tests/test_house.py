@@ -76,7 +76,8 @@ package itself."""
 HOMES = {
     "llvmlite": (),
     "numpy": ("aot/verify/", "aot/tune/gpu.py", "compiler/interp/", "emulator/"),
-    "tomli": ("aot/manifest/load.py", "aot/manifest/tuned.py"),
+    "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),
+    "pyproject_metadata": ("aot/artifact/distribution.py",),
     "jinja2": ("aot/artifact/rendering.py",),
     "subprocess": (
         "compiler/backend/cubin.py",

@@ -15,14 +15,18 @@ import os
 import shutil
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from kbuild.aot.artifact.distribution import project_files, read_distribution
+from kbuild.aot.artifact.editable import editable_wheel
 from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build import project as builder
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Lines
 from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, prepare
+from kbuild.aot.files import write_files
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import FILE as TUNED
 from kbuild.errors import ErrorGroup
@@ -36,6 +40,11 @@ def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) 
     return []
 
 
+def get_requires_for_build_editable(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """Nothing beyond kbuild itself."""
+    return []
+
+
 def get_requires_for_build_sdist(config_settings: dict[str, Any] | None = None) -> list[str]:
     """Nothing beyond kbuild itself."""
     return []
@@ -45,6 +54,27 @@ def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
     """Builds the project in the current directory; the name of the wheel in `wheel_directory`."""
+    return _built(Path(wheel_directory)).name
+
+
+def build_editable(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Builds the project in the current directory for `pip install -e`; the name of the wheel in
+    `wheel_directory`."""
+    root = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = _built(Path(folder))
+        package = load(root / builder.MANIFEST).package
+        data, in_place = editable_wheel(
+            wheel.read_bytes(), root, package, read_distribution(root, package), epoch(os.environ)
+        )
+    write_files({**in_place, Path(wheel_directory, wheel.name): data})
+    return wheel.name
+
+
+def _built(dist: Path) -> Path:
+    """The wheel of the project in the current directory, made in `dist`."""
     cache = cache_directory(os.environ)
     environment = dict(os.environ)
     prepare(environment)
@@ -52,7 +82,7 @@ def build_wheel(
         project=Path.cwd(),
         environment=environment,
         cache=cache if cache and not usable(cache) else None,
-        dist=Path(wheel_directory),
+        dist=dist,
         epoch=epoch(os.environ),
         compile=DEFAULTS.changed({"strict": flag(os.environ, STRICT)}),
     )
@@ -60,7 +90,7 @@ def build_wheel(
     if result.failures:
         raise ErrorGroup(builder.grouped(result.failures))
     assert result.wheel is not None
-    return result.wheel.name
+    return result.wheel
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
@@ -68,12 +98,14 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
     archive, whose bytes are reproducible."""
     root = Path.cwd()
     manifest = load(root / builder.MANIFEST)
-    name = f"{manifest.package.name}-{manifest.package.version}"
-    files = {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
+    distribution = read_distribution(root, manifest.package)
+    name = f"{distribution.name}-{distribution.version}"
+    files = set(project_files(root, manifest.package))
+    files |= {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
     for kernel in manifest.kernels:
         top = root / Path(kernel.source).parts[0]
         files |= reached([root / kernel.source], root) | (set() if top.is_file() else set(top.rglob("*.py")))
-    metadata = f"Metadata-Version: 2.4\nName: {manifest.package.name}\nVersion: {manifest.package.version}\n"
+    metadata = f"{distribution.headers}\n{distribution.description}".rstrip("\n") + "\n"
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files} | {
         "PKG-INFO": metadata.encode()
     }

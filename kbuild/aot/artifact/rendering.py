@@ -138,6 +138,7 @@ def _context(table: PackageTable) -> dict[str, Any]:
     )
     return {
         "package": table.package,
+        "symbol": table.package.replace(".", "_"),
         "version": table.version,
         "doc": _package_doc(table),
         "build_id": table.build_id,

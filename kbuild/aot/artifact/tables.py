@@ -121,7 +121,8 @@ def make_table(
         codes.setdefault(variant.kernel, []).extend(
             code for code in forms if not code.is_ptx or code.target.first < code.target.last
         )
-    _check_identifier(manifest.package.name, "package.name")
+    for part in manifest.package.name.split("."):
+        _check_identifier(part, "package.name")
     targets = tuple(sorted({code.target for own in codes.values() for code in own}, key=_target_order))
     if len(targets) > _MAX_BITS:
         raise ManifestError(f"package.archs: {len(targets)} targets; {_MAX_BITS} are allowed")

@@ -17,10 +17,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from packaging.tags import platform_tags
-from packaging.utils import canonicalize_name
 
+from kbuild import __version__
+from kbuild.aot.artifact.distribution import Distribution
 from kbuild.aot.manifest.model import Package
 from kbuild.compiler.backend import ptxas_wheels
+from kbuild.errors import ToolError
 
 _EARLIEST = 315532800
 """1980-01-01, the first day that zip archives can store, in seconds since 1970."""
@@ -31,42 +33,59 @@ _SYSTEM_LIBRARIES = {b"libc.so.6", b"libm.so.6", b"libdl.so.2", b"libpthread.so.
 
 
 def make_wheel(
-    files: Mapping[str, bytes], package: Package, platform: str, epoch: int | None = None, driver: int = 0
+    files: Mapping[str, bytes],
+    package: Package,
+    distribution: Distribution,
+    platform: str,
+    epoch: int | None = None,
+    driver: int = 0,
 ) -> tuple[str, bytes]:
-    """The name and the bytes of the wheel with these files (paths with /, contents).
+    """The name and the bytes of the wheel with these files (paths with /, contents) and those of the distribution.
 
     `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.  `driver`
-    is the branch of drivers from which on the cubins run; the wheel says so unless it is 0.
+    is the branch of drivers from which on the cubins run; the wheel says so unless it is 0.  Raises ToolError
+    where both have a file of one name.
     """
-    distribution = canonicalize_name(package.name).replace("-", "_")
     tag = f"cp310-abi3-{platform}"
-    info = f"{distribution}-{package.version}.dist-info"
-    wheel = f"Wheel-Version: 1.0\nGenerator: kbuild\nRoot-Is-Purelib: false\nTag: {tag}\n"
-    entries = dict(files) | {
-        f"{info}/METADATA": _metadata(package, driver).encode(),
+    info = distribution.info
+    wheel = f"Wheel-Version: 1.0\nGenerator: kbuild {__version__}\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    for name in sorted(files.keys() & distribution.files.keys()):
+        raise ToolError(
+            f"{name}: kbuild makes this file, and the project has one of its own",
+            help="choose another package.name, such as one with a dot and a further word",
+        )
+    entries = {
+        **files,
+        **distribution.files,
+        f"{info}/METADATA": _metadata(package, distribution, driver).encode(),
         f"{info}/WHEEL": wheel.encode(),
+        **{f"{info}/licenses/{path}": data for path, data in distribution.licenses.items()},
     }
-    for name in entries:
+    if distribution.entry_points:
+        entries[f"{info}/entry_points.txt"] = distribution.entry_points.encode()
+    name = f"{distribution.name}-{distribution.version}-{tag}.whl"
+    return name, packed(entries, info, epoch)
+
+
+def packed(entries: Mapping[str, bytes], info: str, epoch: int | None = None) -> bytes:
+    """The archive of a wheel's files; RECORD is made, in the folder `info`."""
+    files = {name: data for name, data in sorted(entries.items()) if name != f"{info}/RECORD"}
+    for name in files:
         if name.startswith("/") or "\\" in name or ".." in name.split("/"):
             raise ValueError(f"{name!r} cannot be the name of a file in a wheel")
-    record = "".join(
-        f"{name},sha256={_record_digest(data)},{len(data)}\n" for name, data in sorted(entries.items())
-    )
-    ordered = [*sorted(entries.items()), (f"{info}/RECORD", (record + f"{info}/RECORD,,\n").encode())]
-    return f"{distribution}-{package.version}-{tag}.whl", _zip(ordered, epoch)
+    record = "".join(f"{name},sha256={_record_digest(data)},{len(data)}\n" for name, data in files.items())
+    return _zip([*files.items(), (f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode())], epoch)
 
 
-def _metadata(package: Package, driver: int) -> str:
-    lines = ["Metadata-Version: 2.4", f"Name: {package.name}", f"Version: {package.version}"]
-    lines += [f"Summary: {package.summary}"] if package.summary else []
-    lines += [f"License-Expression: {package.license}"] if package.license else []
-    lines += ["Requires-Python: >=3.10"]
-    lines += (
-        [f"Requires-External: nvidia-driver (>={driver})", "Description-Content-Type: text/plain"]
-        if driver
-        else []
-    )
-    return "\n".join(lines) + "\n" + (f"\n{requirements(package, driver)}\n" if driver else "")
+def _metadata(package: Package, distribution: Distribution, driver: int) -> str:
+    """The file METADATA; the readme, or else what users need, is its text."""
+    headers, text = distribution.headers, distribution.description
+    if driver:
+        headers += f"Requires-External: nvidia-driver (>={driver})\n"
+    if driver and not text:
+        headers += "Description-Content-Type: text/plain\n"
+        text = requirements(package, driver) + "\n"
+    return f"{headers}\n{text}" if text else headers
 
 
 def requirements(package: Package, driver: int) -> str:

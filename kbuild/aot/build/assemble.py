@@ -11,6 +11,7 @@ from typing import Any
 
 from kbuild.aot.artifact import rendering, tables, wheel
 from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
+from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.build import records
 from kbuild.aot.build.launcher import build_launcher
 from kbuild.aot.build.plan import (
@@ -56,15 +57,20 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
     _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
     built = [_read(build, file) for file in fields["jobs"]]
-    directory = build / "package" / manifest.package.name
-    shutil.rmtree(directory.parent, ignore_errors=True)
+    distribution = read_distribution(Path(settings["project"]), manifest.package)
+    if distribution.digest != fields["distribution"]:
+        raise ToolError("the project's own files changed during the build", help="run kbuild build again")
+    directory = build / "package" / manifest.package.path
+    shutil.rmtree(build / "package", ignore_errors=True)
     driver = driver_of(manifest, built)
     table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built), driver)
     rendering.render(directory, table)
     launcher = build_launcher(directory, fields["cc"], build / LAUNCHER)
     platform = wheel.platform_tag(Path(launcher).read_bytes())
-    files = wheel.read_tree(directory, SHIPPED)
-    name, data = wheel.make_wheel(files, manifest.package, platform, fields.get("epoch"), driver)
+    files = wheel.read_tree(directory, SHIPPED, build / "package")
+    name, data = wheel.make_wheel(
+        files, manifest.package, distribution, platform, fields.get("epoch"), driver
+    )
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     package_files = wheel.read_tree(directory, ["*"], build)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot import toolchain
+from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
@@ -236,6 +238,7 @@ def _plan(
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
+            "distribution": read_distribution(options.project, manifest.package).digest,
             "launcher": core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
@@ -437,11 +440,17 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
 
 
 def _publish(source: Path, dist: Path) -> Path:
-    """Puts the wheel into `dist`, in place of those with other tags; equal bytes are left alone."""
+    """Puts the wheel into `dist`, in place of those of the same version for this machine; equal bytes are left
+    alone, and so are wheels for other machines."""
     target = dist / source.name
-    name, version, _ = source.name.split("-", 2)
+    name, version, *_ = source.name.split("-")
     write_files({target: source.read_bytes()})
     for other in dist.glob(f"{name}-{version}-*.whl"):
-        if other != target:
+        if other != target and _machine(other) == _machine(target):
             other.unlink()
     return target
+
+
+def _machine(wheel: Path) -> str:
+    """The machine of a wheel's platform tag, whatever its libc: `x86_64`, `win_amd64`."""
+    return re.sub(r"^(many|musl)?linux(_\d+_\d+)?_", "", wheel.stem.rpartition("-")[2])

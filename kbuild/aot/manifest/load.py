@@ -1,4 +1,4 @@
-"""Reads `kernels.toml`: the only place that knows TOML.
+"""Reads `kernels.toml`.
 
 Every mistake is reported with its line, and all of them at once:
 
@@ -7,29 +7,25 @@ Every mistake is reported with its line, and all of them at once:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
-
-import tomli
 
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load_kernel import load_kernel
 from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.positions import positions
-from kbuild.aot.manifest.reader import ManifestReader
+from kbuild.aot.manifest.positions import read_toml
+from kbuild.aot.manifest.pyproject import with_project
+from kbuild.aot.manifest.reader import ManifestReader, described
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.manifest.write_out import inherit
 from kbuild.compiler.backend import ptxas_wheels
-from kbuild.errors import ErrorGroup, Loc, ManifestError
+from kbuild.errors import ErrorGroup
 
 MAX_VARIANTS = 10_000
 """The most variants of one manifest; more are taken for a mistake in the matrix."""
-
-_LARGEST_FILE = 4 << 20
 
 
 def load(file: Path, display: str = "") -> Manifest:
@@ -38,7 +34,8 @@ def load(file: Path, display: str = "") -> Manifest:
     Raises ErrorGroup of ManifestError with every mistake found, in order of their lines.
     """
     display = display or str(file)
-    reader = ManifestReader(file, display, *_read(file, display))
+    help = "a project has a kernels.toml; -C DIR names it"
+    reader = ManifestReader(file, display, *read_toml(file, display, help))
     inherit(reader)
     values = checked(reader, (), reader.table, MANIFEST)
     package = _package(reader, values["package"]) if "package" in values else None
@@ -54,36 +51,10 @@ def load(file: Path, display: str = "") -> Manifest:
     return record(Manifest, MANIFEST, values, package=package, kernels=tuple(kernels))
 
 
-def _read(file: Path, display: str) -> tuple[Mapping[str, Any], Mapping[KeyPath, int]]:
-    help = "a project has a kernels.toml; -C DIR names it"
-    if file.exists() and not file.is_file():  # Also a pipe, which reading would wait for.
-        raise ManifestError(f"{display}: not a file", help=help)
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ManifestError(f"{display}: {error.strerror or error}", help=help) from None
-    if len(data) > _LARGEST_FILE:
-        raise ManifestError("the manifest is larger than 4 MiB", Loc(display, 1))
-    try:
-        text = data.decode("utf-8-sig")  # Some editors begin a file with a byte order mark.
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ManifestError("the text is not UTF-8", Loc(display, line)) from None
-    text = text.replace("\r\n", "\n")
-    try:
-        return tomli.loads(text), positions(text)
-    except tomli.TOMLDecodeError as error:
-        match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
-        line = int(match[1]) if match and match[1] else text.count("\n") + 1
-        message = str(error)[: match.start()] if match else str(error)
-        raise ManifestError(ascii(message)[1:-1], Loc(display, line)) from None
-    except (ValueError, RecursionError) as error:
-        raise ManifestError(f"cannot be read: {ascii(str(error))[1:-1]}", Loc(display, 1)) from None
-
-
 def _package(reader: ManifestReader, table: Mapping[str, Any]) -> Package:
     path: KeyPath = ("package",)
-    values = checked(reader, path, table, PACKAGE)
+    values = checked(reader, path, with_project(reader, table), PACKAGE)
+    _check_files(reader, values)
     series, min_driver = values.get("ptxas", ""), values.get("min_driver")
     if series and min_driver is not None and (needed := ptxas_wheels.driver_of(series)) > min_driver:
         advice = f'write min_driver = {needed}, or ptxas = "{ptxas_wheels.series_for(min_driver)}"'
@@ -100,6 +71,20 @@ def _package(reader: ManifestReader, table: Mapping[str, Any]) -> Package:
         archs=tuple(arch.removesuffix("+ptx") for arch in archs),
         ptx_archs=tuple(arch.removesuffix("+ptx") for arch in archs if arch.endswith("+ptx")),
     )
+
+
+def _check_files(reader: ManifestReader, values: Mapping[str, Any]) -> None:
+    """Notes folders and files that the wheel is to hold and that are not there."""
+    for index, folder in enumerate(values.get("packages", ())):
+        if not (reader.root / folder).is_dir():
+            reader.error(("package", "packages", index), f"no folder {described(folder)}")
+        elif not PurePosixPath(folder).name.isidentifier():
+            reader.error(
+                ("package", "packages", index), f"{described(folder)} cannot be imported: not a name"
+            )
+    for index, pattern in enumerate(values.get("include", ())):
+        if not any(file.is_file() for file in reader.root.glob(pattern)):
+            reader.error(("package", "include", index), f"no file matches {described(pattern)}")
 
 
 def _check_names(reader: ManifestReader) -> None:

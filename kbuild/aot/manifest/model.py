@@ -62,9 +62,10 @@ class Package:
     """The Python package that a manifest makes: table `[package]`."""
 
     name: str
-    """Import name of the package."""
+    """Import name of the package with the kernels; with dots, such as `fast_norms.kernels`, it is part of the
+    package before the last dot, whose other modules `packages` names."""
     version: str
-    """Version of the wheel, as PEP 440 writes it."""
+    """Version of the wheel, as PEP 440 writes it; required unless `pyproject.toml` has it."""
     archs: tuple[str, ...]
     """Architectures to compile for; with `+ptx` the PTX is shipped too, for newer GPUs."""
     ptx_archs: tuple[str, ...] = ()
@@ -73,6 +74,13 @@ class Package:
     """One line that says what the package is for."""
     license: str = ""
     """Licence as an SPDX expression."""
+    distribution: str = ""
+    """Name of the wheel, which `pip install` takes; by default that of the package."""
+    packages: tuple[str, ...] = ()
+    """Folders of the project with Python packages that go into the wheel whole, such as `src/fast_norms`."""
+    include: tuple[str, ...] = ()
+    """Patterns of further files of the project that go into the wheel, such as `helpers.py` or `data/*.json`; a
+    path that begins with the folder around one of `packages`, such as `src`, goes without it."""
     ptxas: str = ""
     """Version of ptxas that assembles the cubins: `12.9` for any of that series, or a whole one; unless it is
     given, the one that kbuild was tested with, if that is installed."""
@@ -80,6 +88,11 @@ class Package:
     """The oldest driver that the cubins have to run on, by its branch: 525 is the first of CUDA 12, 580 that
     of CUDA 13. It chooses the ptxas; unless it is given, the package needs the driver that its ptxas makes
     code for, and says so."""
+
+    @property
+    def path(self) -> str:
+        """The folder of the package with the kernels, within the wheel."""
+        return self.name.replace(".", "/")
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
-"""What the keys of `[package]` may be that other modules define: version, licence, ptxas and architectures."""
+"""What the keys of `[package]` may be that other modules define: names, version, licence, ptxas and architectures."""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from kbuild.aot.manifest.kinds import Integer, InvalidText, MistakeReporter, OneOf
+from kbuild.aot.manifest.kinds import Integer, InvalidText, MistakeReporter, Name, OneOf, Shape
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import described, suggestion
+from kbuild.aot.manifest.reader import NAME, described, suggestion
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.targets import ARCHS
 
@@ -33,6 +34,23 @@ class Architecture(OneOf):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModuleName(Name):
+    """Names by which a package is imported, with dots between those of the packages around it."""
+
+    @property
+    def shape(self) -> Shape:
+        return {"type": "string", "pattern": rf"^{NAME}(?:\.{NAME})*$"}
+
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> str | None:
+        parts = value.split(".") if isinstance(value, str) else [value]
+        if any(super(ModuleName, self).read(part, path, note) is None for part in parts):
+            return None
+        if parts[0] in sys.stdlib_module_names:
+            return note(path, f'"{parts[0]}" is a module of Python itself, which the package would hide')
+        return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SchemaVersion(Integer):
     """Versions of the manifest's format."""
 
@@ -46,6 +64,13 @@ def version(text: str) -> str:
     except InvalidVersion:
         advice = 'write it as PEP 440 does, such as "0.1.0"'
         raise InvalidText(f"{described(text)} is not a version", advice) from None
+
+
+def distribution_name(text: str) -> str:
+    if not re.fullmatch(r"(?i)[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?", text):
+        advice = "it has letters, digits, and -, _ or . between them"
+        raise InvalidText(f"{described(text)} is not the name of a distribution", advice)
+    return text
 
 
 def license_expression(text: str) -> str:

@@ -1,6 +1,6 @@
-"""The line of each key and array element in a TOML text.
+"""TOML files: their values, and the line of each key and array element.
 
-The TOML reader gives values without places.  This walks the text once, knowing only what decides where a key
+The TOML reader gives values without places.  `positions` walks the text once, knowing only what decides where a key
 begins: comments, strings, brackets and table headers.  The text has been read by the real reader before, so
 it is well formed.
 """
@@ -8,6 +8,13 @@ it is well formed.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import tomli
+
+from kbuild.errors import Loc, ManifestError
 
 Path = tuple[str | int, ...]
 """Keys from the top, with indices for elements of arrays: `("kernel", 1, "matrix", "dtype", 0)`."""
@@ -22,6 +29,37 @@ _TOKEN = re.compile(
       | (?P<bare>[^\s\#"'\[\]{},=.]+)""",
     re.VERBOSE | re.DOTALL,
 )
+_LARGEST_FILE = 4 << 20
+
+
+def read_toml(file: FilePath, display: str, help: str = "") -> tuple[Mapping[str, Any], Mapping[Path, int]]:
+    """The values of a file, and the line of each key; `display` is how messages call the file.
+
+    Raises ManifestError with the line; with `help` where there is no such file.
+    """
+    if file.exists() and not file.is_file():  # Also a pipe, which reading would wait for.
+        raise ManifestError(f"{display}: not a file", help=help)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ManifestError(f"{display}: {error.strerror or error}", help=help) from None
+    if len(data) > _LARGEST_FILE:
+        raise ManifestError("the file is larger than 4 MiB", Loc(display, 1))
+    try:
+        text = data.decode("utf-8-sig")  # Some editors begin a file with a byte order mark.
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ManifestError("the text is not UTF-8", Loc(display, line)) from None
+    text = text.replace("\r\n", "\n")
+    try:
+        return tomli.loads(text), positions(text)
+    except tomli.TOMLDecodeError as error:
+        match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
+        line = int(match[1]) if match and match[1] else text.count("\n") + 1
+        message = str(error)[: match.start()] if match else str(error)
+        raise ManifestError(ascii(message)[1:-1], Loc(display, line)) from None
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"cannot be read: {ascii(str(error))[1:-1]}", Loc(display, 1)) from None
 
 
 class _Walk:

@@ -38,7 +38,9 @@ from kbuild.aot.manifest.model import (
 )
 from kbuild.aot.manifest.package_kinds import (
     Architecture,
+    ModuleName,
     SchemaVersion,
+    distribution_name,
     license_expression,
     ptxas_series,
     version,
@@ -95,6 +97,18 @@ _ARCH_CHOICE = ListOf(
     least=1,
     lengths=_CHOICE.lengths,
     or_one=True,
+)
+_PATHS = ListOf(
+    item=Text(
+        patterns=(
+            Pattern(
+                _INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"
+            ),
+        ),
+        one_line=True,
+    ),
+    what="a list of paths",
+    unique=True,
 )
 _SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
 
@@ -365,8 +379,8 @@ PACKAGE = Table(
     "[package]",
     Package,
     (
-        Key("name", (Package, "name"), Name(), True),
-        Key("version", (Package, "version"), Text(form=version), True),
+        Key("name", (Package, "name"), ModuleName(), True),
+        Key("version", (Package, "version"), Text(form=version)),
         Key(
             "archs",
             (Package, "archs"),
@@ -384,6 +398,9 @@ PACKAGE = Table(
         ),
         Key("summary", (Package, "summary"), Text(one_line=True)),
         Key("license", (Package, "license"), Text(one_line=True, form=license_expression)),
+        Key("distribution", (Package, "distribution"), Text(form=distribution_name)),
+        Key("packages", (Package, "packages"), _PATHS),
+        Key("include", (Package, "include"), _PATHS),
         Key(
             "ptxas",
             (Package, "ptxas"),

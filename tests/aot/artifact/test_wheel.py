@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.wheel import make_wheel, needed_libraries, platform_tag
 from kbuild.aot.build.assemble import Built, driver_of
 from kbuild.aot.build.progress import Progress
@@ -26,6 +27,7 @@ from tests.aot.artifact.archives import entries_of
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Package("demo_kernels", "1.0", ("sm_90",), summary="Demo", license="MIT")
+DISTRIBUTION = read_distribution(Path(__file__).parent, PACKAGE)
 
 
 @pytest.fixture(scope="module")
@@ -179,13 +181,13 @@ def test_two_directories_and_days_give_the_same_bytes(
 
 def test_source_date_epoch_is_the_time_in_the_archive() -> None:
     for epoch, year in ((None, 1980), (0, 1980), (1_700_000_000, 2023)):
-        _, data = make_wheel({"demo_kernels/__init__.py": b""}, PACKAGE, "linux_x86_64", epoch)
+        _, data = make_wheel({"demo_kernels/__init__.py": b""}, PACKAGE, DISTRIBUTION, "linux_x86_64", epoch)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             assert {info.date_time[0] for info in archive.infolist()} == {year}
 
 
 def test_metadata_and_name() -> None:
-    name, data = make_wheel({"demo_kernels/__init__.py": b""}, PACKAGE, "manylinux_2_17_x86_64")
+    name, data = make_wheel({"demo_kernels/__init__.py": b""}, PACKAGE, DISTRIBUTION, "manylinux_2_17_x86_64")
     assert name == "demo_kernels-1.0-cp310-abi3-manylinux_2_17_x86_64.whl"
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         text = archive.read("demo_kernels-1.0.dist-info/METADATA").decode()
@@ -202,7 +204,7 @@ def test_metadata_and_name() -> None:
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a\\x"])
 def test_names_that_lead_out_are_refused(name: str) -> None:
     with pytest.raises(ValueError):
-        make_wheel({name: b""}, PACKAGE, "linux_x86_64")
+        make_wheel({name: b""}, PACKAGE, DISTRIBUTION, "linux_x86_64")
 
 
 def test_platform_tags(built: tuple[BuildOptions, BuildResult]) -> None:

@@ -65,7 +65,7 @@ def test_no_file_no_utf8_and_a_huge_file(project: Path) -> None:
     (project / "kernels.toml").write_bytes(b"schema = 1\n# \xff\n")
     assert mistakes(project) == ["2: the text is not UTF-8"]
     (project / "kernels.toml").write_bytes(b"#" * (5 << 20))
-    assert mistakes(project) == ["1: the manifest is larger than 4 MiB"]
+    assert mistakes(project) == ["1: the file is larger than 4 MiB"]
     (project / "kernels.toml").unlink()
     assert "No such file or directory" in mistakes(project)[0]
     os.mkfifo(project / "kernels.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import platform
 import subprocess
 import sys
 import tarfile
@@ -232,6 +233,23 @@ def test_a_changed_module_makes_another_wheel(here: Path, tmp_path: Path) -> Non
     (here / "src/fast_norms/cli.py").write_text("def main(): print(1)\n")
     with zipfile.ZipFile(built(tmp_path / "out")) as archive:
         assert archive.read("fast_norms/cli.py") == b"def main(): print(1)\n"
+
+
+def test_wheels_for_other_machines_are_left_alone(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    before = (
+        "1.2-cp310-abi3-manylinux_2_28_aarch64",
+        "1.2-cp310-abi3-win_amd64",
+        "1.1-cp310-abi3-linux_x86_64",
+    )
+    for tags in before:
+        (tmp_path / f"out/fast_norms-{tags}.whl").touch()
+    (tmp_path / f"out/fast_norms-1.2-cp310-abi3-manylinux_2_99_{platform.machine()}.whl").touch()
+    wheel = built(tmp_path / "out")
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        wheel.name,
+        *(f"fast_norms-{tags}.whl" for tags in before),
+    }
 
 
 def test_values_that_the_manifest_gives_are_dynamic(here: Path, tmp_path: Path) -> None:

@@ -135,24 +135,6 @@ static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_s
     return 0;
 }
 
-static int read_stream(PyObject *stream, Call *call)
-{
-    if (!stream || stream == Py_None)
-        return 0;
-    call->has_stream = 1;
-    PyObject *handle = PyLong_Check(stream) ? Py_NewRef(stream) : PyObject_GetAttrString(stream, "cuda_stream");
-    if (!handle && !PyErr_ExceptionMatches(PyExc_AttributeError))
-        return -1;
-    if (handle && !PyBool_Check(handle) && take_unsigned(Py_NewRef(handle), &call->stream) == 0) {
-        Py_DECREF(handle);
-        return 0;
-    }
-    Py_XDECREF(handle);
-    PyErr_Clear();
-    PyErr_SetString(PyExc_TypeError, "stream must be a torch.cuda.Stream or the address of a CUstream");
-    return -1;
-}
-
 /* Everything about the call that does not depend on its device. */
 static int read_arguments(const Kernel *kernel, Call *call)
 {

@@ -1,6 +1,7 @@
 /* Arguments of a call as the facts that dispatch needs: which types they may have, which numbers divide them, which values they are. */
 
 #include "launcher_arrays.h"
+#include "launcher_handles.h"
 
 /* What is known of which powers of two divide a number. */
 static inline uint64_t divisibility(uint64_t number)
@@ -14,7 +15,7 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
 {
     uint64_t type = TYPE_MASK;
     int status;
-    PyObject *interface = NULL;
+    PyObject *interface = NULL, *address = NULL;
     if (is_known_tensor(value)) {
         status = read_torch_tensor(kernel, index, value, call, &type);
     } else if (value == Py_None) {
@@ -34,9 +35,12 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
         return -1;
     } else {
         PyErr_Clear();
-        if (!PyObject_HasAttr(value, names.dlpack))
+        if ((address = address_by_cuda_python(value)))
+            status = take_unsigned(address, &call->values[index].address) < 0 ? no_address(kernel, index) : locate_address(kernel, index, call);
+        else if (PyObject_HasAttr(value, names.dlpack))
+            status = read_dlpack(kernel, index, value, call, &type);
+        else
             return wrong_type(kernel, index, an_address, value);
-        status = read_dlpack(kernel, index, value, call, &type);
     }
     if (status < 0)
         return -1;

@@ -185,7 +185,10 @@ class Hostile:
                 found[option] = self.chance.choice(values) if self.chance.random() < 0.8 else self.anything()
         if self.chance.random() < 0.2:
             found["stream"] = self.chance.choice(
-                [0, 1, 7, -1, True, 2**64, None, self.anything(), self.trap("cuda_stream")]
+                [
+                    *(0, 1, 7, -1, True, 2**64, None, self.anything()),
+                    *(self.trap(name) for name in ("cuda_stream", "__cuda_stream__")),
+                ]
             )
         if self.chance.random() < 0.4 or name == "copy":
             axes = range(self.chance.randrange(5))

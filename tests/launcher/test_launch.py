@@ -120,6 +120,48 @@ def test_streams_and_contexts(world):
     )
 
 
+def of_cuda_python(name: str, module: str, number: int, **attributes: object) -> object:
+    """An object as cuda-python's are: its `int()` is the handle, and it is no index."""
+    namespace = {"__module__": module, "__int__": lambda self: number, **attributes}
+    return type(name, (), namespace)()
+
+
+def protocol(pair: object) -> object:
+    """A stream that says its handle by `__cuda_stream__`, as streams of cuda.core do."""
+    return type("Stream", (), {"__cuda_stream__": lambda self: pair})()
+
+
+def test_streams_of_cuda_python(world):
+    x = Tensor()
+    older = type("Stream", (), {"__cuda_stream__": (0, 0x99)})()
+    bindings = of_cuda_python("CUstream", "cuda.bindings.driver", 0x66)
+    for stream, handle in ((protocol((0, 0x55)), 0x55), (older, 0x99), (bindings, 0x66)):
+        world.package.vector_add(x, x, 16, stream=stream)
+        assert world.driver.last.stream == handle
+    for wrong in ((1, 0x55), (0,), [0, 0x55], None, ("0", 1), (2**80, 1)):
+        with pytest.raises(TypeError, match=r"__cuda_stream__ must give \(0, address\)"):
+            world.package.vector_add(x, x, 16, stream=protocol(wrong))
+    for wrong in (protocol((0, "x")), protocol((0, -1)), protocol((0, True)), 1.5, "x"):
+        with pytest.raises(TypeError, match="stream must be a torch.cuda.Stream, an object with"):
+            world.package.vector_add(x, x, 16, stream=wrong)
+
+
+def test_addresses_and_buffers_of_cuda_python(world):
+    """A buffer has bytes without a type, although its DLPack calls them int8: the other arguments decide."""
+    x = Tensor()
+    dlpack = {"__dlpack__": lambda self, **_: 1 / 0, "__dlpack_device__": lambda self: 1 / 0}
+    pointer = of_cuda_python("CUdeviceptr", "cuda.bindings.driver", x.data_ptr())
+    buffer = of_cuda_python("Buffer", "cuda.core._memory._buffer", 0, handle=x.data_ptr(), **dlpack)
+    held = of_cuda_python("Buffer", "cuda.core._memory._buffer", 0, handle=pointer, **dlpack)
+    for value in (pointer, buffer, held):
+        world.package.vector_add(x, value, 16)
+        assert world.driver.last.params[1] == x.data_ptr()
+    with pytest.raises(OverflowError, match="out is not a 64-bit address"):
+        world.package.vector_add(x, of_cuda_python("CUdeviceptr", "cuda.bindings.driver", -1), 16)
+    with pytest.raises(TypeError, match="out must be a tensor on a CUDA device or an address, not float32"):
+        world.package.vector_add(x, of_cuda_python("float32", "numpy", 16), 16)
+
+
 def test_the_caller_keeps_its_context(world, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "80 80")
     for current, pushed in ((1, 0), (0, 1)):

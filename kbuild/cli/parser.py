@@ -16,6 +16,7 @@ from kbuild.options import Option, options
 
 _EXAMPLES = """\
 examples:
+  kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
   kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
   kbuild build --arch sm_90 matmul              one kernel for one architecture
   kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
@@ -103,12 +104,32 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")
     verbs = _Verbs(top)
+    _add_init(verbs)
     _add_building(verbs)
     _add_inspecting(verbs)
     _add_checking(verbs)
     _add_tuning(verbs)
     _add_upkeep(verbs)
     return top
+
+
+def _add_init(verbs: _Verbs) -> None:
+    starting = verbs.add(
+        "init",
+        "Write a kernels.toml for kernels in Triton source, which is read and not executed.",
+        "-C -q --json --dry-run -o",
+        output="the file to write (default: kernels.toml)",
+        dry_run="print the manifest, and write nothing",
+    )
+    starting.add_argument(
+        "sources",
+        nargs="+",
+        metavar="FILE[:FUNCTION,...]",
+        help="Python files below the manifest's directory, each with its kernels, or some of them",
+    )
+    starting.add_argument(
+        "--append", action="store_true", help="add the kernels that the manifest does not have yet"
+    )
 
 
 def _add_building(verbs: _Verbs) -> None:
@@ -248,7 +269,7 @@ def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: M
         metavar="ARCH",
         help="only this architecture (repeatable)",
     )
-    add("-o", dest="output", metavar="DIR", help="where to put the wheel (default: dist)")
+    add("-o", "--output", metavar="PATH", help="where to put the wheel (default: dist)")
     add("--no-cache", action="store_true", help="neither read nor write the cache of cubins")
     add(
         "--color",

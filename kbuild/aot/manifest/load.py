@@ -15,7 +15,7 @@ from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load_kernel import load_kernel
 from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.positions import read_toml
+from kbuild.aot.manifest.positions import parsed, read_file
 from kbuild.aot.manifest.pyproject import with_project
 from kbuild.aot.manifest.reader import ManifestReader, described
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
@@ -34,8 +34,13 @@ def load(file: Path, display: str = "") -> Manifest:
     Raises ErrorGroup of ManifestError with every mistake found, in order of their lines.
     """
     display = display or str(file)
-    help = "a project has a kernels.toml; -C DIR names it"
-    reader = ManifestReader(file, display, *read_toml(file, display, help))
+    data = read_file(file, display, "a project has a kernels.toml; -C DIR names it")
+    return load_text(data, file, display)
+
+
+def load_text(data: bytes, file: Path, display: str) -> Manifest:
+    """The manifest of a text, as if it stood in a file; raises as `load`."""
+    reader = ManifestReader(file, display, *parsed(data, display))
     inherit(reader)
     values = checked(reader, (), reader.table, MANIFEST)
     package = _package(reader, values["package"]) if "package" in values else None

@@ -32,17 +32,19 @@ _TOKEN = re.compile(
 _LARGEST_FILE = 4 << 20
 
 
-def read_toml(file: FilePath, display: str, help: str = "") -> tuple[Mapping[str, Any], Mapping[Path, int]]:
-    """The values of a file, and the line of each key; `display` is how messages call the file.
-
-    Raises ManifestError with the line; with `help` where there is no such file.
-    """
+def read_file(file: FilePath, display: str, help: str = "") -> bytes:
+    """The bytes of a file; `display` is how messages call it.  Raises ManifestError, with `help`, where there are
+    none."""
     if file.exists() and not file.is_file():  # Also a pipe, which reading would wait for.
         raise ManifestError(f"{display}: not a file", help=help)
     try:
-        data = file.read_bytes()
+        return file.read_bytes()
     except OSError as error:
         raise ManifestError(f"{display}: {error.strerror or error}", help=help) from None
+
+
+def parsed(data: bytes, display: str) -> tuple[Mapping[str, Any], Mapping[Path, int]]:
+    """The values of a text, and the line of each key.  Raises ManifestError, with the line."""
     if len(data) > _LARGEST_FILE:
         raise ManifestError("the file is larger than 4 MiB", Loc(display, 1))
     try:

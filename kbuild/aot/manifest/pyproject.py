@@ -22,7 +22,7 @@ from typing import Any
 from kbuild.aot.manifest.kinds import InvalidText
 from kbuild.aot.manifest.package_kinds import version
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.positions import read_toml
+from kbuild.aot.manifest.positions import parsed, read_file
 from kbuild.aot.manifest.reader import ManifestReader, described
 
 FILE = "pyproject.toml"
@@ -53,7 +53,7 @@ def read_pyproject(root: Path) -> PyProject | None:
     """
     if not (root / FILE).is_file():
         return None
-    table, lines = read_toml(root / FILE, FILE)
+    table, lines = parsed(read_file(root / FILE, FILE), FILE)
     system, project = table.get("build-system"), table.get("project", {})
     if not isinstance(system, Mapping) or system.get("build-backend") != BACKEND:
         return None

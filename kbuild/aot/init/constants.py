@@ -1,0 +1,326 @@
+"""The constexpr parameters of a kernel: values from autotune, heuristics and wrappers, or guessed."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbuild.aot.init.decorators import Decorations, heuristic_body
+from kbuild.aot.init.evaluate import Evaluator, NoValue
+from kbuild.aot.init.guesses import BOUNDS, Guess, is_block, is_flag, number_for, words_compared
+from kbuild.aot.init.launches import Launch, NoExpression
+from kbuild.aot.init.uses import Uses
+from kbuild.aot.manifest.kinds import ConstexprKind
+from kbuild.aot.manifest.parameters import KernelParameter
+from kbuild.options import options
+
+_TAKEN = ("num_warps", "num_stages", "maxnreg")
+_OPTION_NAMES = tuple(option.name for option in options("variant"))
+
+
+@dataclass
+class Constants:
+    """What becomes of a kernel's constexpr parameters."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Of every configuration: values, expressions, and options such as `num_warps`."""
+    axes: dict[str, list[Any]] = field(default_factory=dict)
+    bounded: list[str] = field(default_factory=list)
+    """Arguments for which configurations need a largest value, since blocks follow from them."""
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Flags that hold where facts of arguments do."""
+    guesses: list[Guess] = field(default_factory=list)
+    axis_guesses: list[Guess] = field(default_factory=list)
+    untranslated: list[str] = field(default_factory=list)
+
+    def configs(self) -> list[dict[str, Any]]:
+        """The configurations, the first that applies first."""
+        bounds = {name: [f"<= {bound}" for bound in BOUNDS] for name in self.bounded}
+        found: list[dict[str, Any]] = []
+        for chosen in itertools.product((True, False), repeat=len(self.facts)):
+            when: dict[str, Any] = {**bounds}
+            for holds, facts in zip(chosen, self.facts.values()):
+                when.update(facts if holds else {})
+            config = {**self.values, **dict(zip(self.facts, chosen))}
+            found.append(config | ({"when": when} if when else {}))
+        return found
+
+
+@dataclass
+class ConstantsReader:
+    """Decides on the constexpr parameters of one kernel."""
+
+    uses: Uses
+    decorations: Decorations
+    launches: Sequence[Launch]
+    evaluator: Evaluator
+    integers: Sequence[str]
+    """Run-time arguments that are integers."""
+    found: Constants = field(default_factory=Constants)
+
+    def read(self) -> Constants:
+        """The decisions."""
+        self._read_options()
+        tuned = self.decorations.configs[0].kwargs if self.decorations.configs else {}
+        left: list[KernelParameter] = []
+        for parameter in self.uses.kernel.constexprs:
+            name = parameter.name
+            if name in _OPTION_NAMES and not parameter.has_default:
+                continue
+            if name in tuned and ConstexprKind().takes(tuned[name]):
+                self.found.values[name] = tuned[name]
+            elif name in self.decorations.heuristics or not self._from_literals(parameter):
+                left.append(parameter)
+        left = [one for one in left if not self._from_heuristic(one)]
+        left = [one for one in left if not self._from_wrapper(one)]
+        blocks = sum(is_block(one.name, self.uses) for one in left if not one.has_default)
+        for parameter in left:
+            if not parameter.has_default:
+                self._guess(parameter.name, blocks)
+        for name, node in self.decorations.heuristics.items():
+            if name not in self.uses.names:
+                self.found.untranslated.append(f"{name} of heuristics: {ast.unparse(node)[:80]}")
+        return self.found
+
+    def _read_options(self) -> None:
+        """`num_warps` and its like, of the first configuration or of the first launch with literals."""
+        if self.decorations.configs:
+            given = self.decorations.configs[0].options
+            found = {name: given[name] for name in _TAKEN if given.get(name) is not None}
+            self.found.values.update({n: v for n, v in found.items() if isinstance(v, int)})
+            return
+        for launch in self.launches:
+            for name in ("num_warps", "num_stages"):
+                node = launch.options.get(name) or launch.passed.get(name)
+                if node is None or name in self.found.values:
+                    continue
+                try:
+                    value = launch.literal(node)
+                except NoValue:
+                    value = self._first_literal(launch, node)
+                    text = f"guessed {value}" if value else "left at its default"
+                    self.found.guesses.append(
+                        Guess(name, f"{text}: the wrapper computes {ast.unparse(launch.resolved(node))[:60]}")
+                    )
+                if isinstance(value, int) and next(o for o in options("variant") if o.name == name).is_legal(
+                    value
+                ):
+                    self.found.values[name] = value
+
+    def _from_literals(self, parameter: KernelParameter) -> bool:
+        """Whether all launches pass literals for a parameter."""
+        name = parameter.name
+        values: list[Any] = []
+        for launch in self.launches:
+            if name not in launch.passed:
+                if not parameter.is_literal:
+                    return False
+                values.append(parameter.default)
+                continue
+            try:
+                values.append(launch.literal(launch.passed[name]))
+            except NoValue:
+                return False
+        distinct = [*{repr(value): value for value in values}.values()]
+        if not distinct or not all(map(ConstexprKind().takes, distinct)):
+            return False
+        if len(distinct) == 1:
+            if not (parameter.is_literal and repr(parameter.default) == repr(distinct[0])):
+                self.found.values[name] = distinct[0]
+        elif len({type(value) for value in distinct}) == 1:
+            self.found.axes[name] = distinct
+        else:
+            return False
+        return True
+
+    def _from_heuristic(self, parameter: KernelParameter) -> bool:
+        """Whether heuristics give a parameter: by a fact, an expression, or as an axis of both values."""
+        name = parameter.name
+        node = self.decorations.heuristics.get(name)
+        if node is None:
+            return False
+        body = heuristic_body(node, self.evaluator)
+        shown = ast.unparse(body[1] if body else node)[:80]
+        if body is None:
+            self.found.untranslated.append(f"{name} of heuristics: {shown}")
+            return False
+        try:
+            text = _blank(self.uses, self.evaluator, node).expression(body[1], body[0])
+        except NoExpression:
+            text = ""
+        if text and (fact := self._fact(text)) and len(self.found.facts) < 2:
+            self.found.facts[name] = fact
+            return True
+        if text and not isinstance(body[1], ast.Compare | ast.BoolOp) and self._take_expression(name, text):
+            return True
+        if isinstance(body[1], ast.Compare | ast.BoolOp | ast.UnaryOp) or is_flag(name, self.uses):
+            self.found.axes[name] = [False, True]
+            self.found.axis_guesses.append(Guess(name, f"the caller's choice; heuristics computed {shown}"))
+            return True
+        self.found.untranslated.append(f"{name} of heuristics: {shown}")
+        return False
+
+    def _fact(self, text: str) -> dict[str, str]:
+        """`N % 64 == 0` as the fact `N = "% 64"`, if its right side is the same number wherever the kernel is
+        tuned."""
+        tree = ast.parse(text, mode="eval").body
+        varying = {name for config in self.decorations.configs[1:] for name in config.kwargs}
+        match tree:
+            case ast.Compare(
+                left=ast.BinOp(left=ast.Name(id=name), op=ast.Mod(), right=size),
+                ops=[ast.Eq()],
+                comparators=[ast.Constant(value=0)],
+            ):
+                sign = "%"
+            case ast.Compare(left=ast.Name(id=name), ops=[operator], comparators=[size]):
+                signs = {
+                    ast.LtE: "<=",
+                    ast.Lt: "<",
+                    ast.GtE: ">=",
+                    ast.Gt: ">",
+                    ast.Eq: "==",
+                    ast.NotEq: "!=",
+                }
+                sign = signs[type(operator)]
+            case _:
+                return {}
+        names = {node.id for node in ast.walk(size) if isinstance(node, ast.Name)}
+        if (
+            name not in self.integers
+            or names & varying
+            or any(name in fact for fact in self.found.facts.values())
+        ):
+            return {}
+        try:
+            value = self.evaluator.value(size, {n: self.found.values[n] for n in names})
+        except (NoValue, KeyError):
+            return {}
+        return {name: f"{sign} {value}"} if isinstance(value, int) and value > 0 else {}
+
+    def _from_wrapper(self, parameter: KernelParameter) -> bool:
+        """Whether the first launch that passes a parameter says what it is."""
+        name = parameter.name
+        launch = next((one for one in self.launches if name in one.passed), None)
+        if launch is None:
+            return False
+        node = launch.passed[name]
+        try:
+            if self._take_expression(name, launch.expression(node)):
+                return True
+        except NoExpression:
+            pass
+        resolved = launch.resolved(node)
+        is_argument = isinstance(resolved, ast.Name) and resolved.id in launch.annotations
+        default = launch.defaults.get(resolved.id) if isinstance(resolved, ast.Name) else None
+        is_bool = isinstance(default, ast.Constant) and isinstance(default.value, bool)
+        if is_argument and isinstance(resolved, ast.Name) and launch.annotations[resolved.id] == "bool":
+            is_bool = True
+        if is_bool or isinstance(resolved, ast.Compare | ast.BoolOp):
+            self.found.axes[name] = [False, True]
+            self.found.axis_guesses.append(
+                Guess(name, f"the caller's choice; the wrapper passes {ast.unparse(resolved)[:60]}")
+            )
+            return True
+        value = self._first_literal(launch, resolved)
+        if value is None or not ConstexprKind().takes(value):
+            return False
+        self.found.values[name] = value
+        self.found.guesses.append(
+            Guess(name, f"guessed {_shown(value)}, which is one of the wrapper's values")
+        )
+        return True
+
+    def _first_literal(self, launch: Launch, node: ast.expr) -> Any:
+        """A default of the wrapper's parameter, or the first literal that its name is assigned."""
+        if not isinstance(node, ast.Name):
+            return None
+        candidates = [launch.defaults[node.id]] if node.id in launch.defaults else []
+        candidates += launch.unsure.get(node.id, [])
+        for candidate in candidates:
+            try:
+                return self.evaluator.value(candidate)
+            except NoValue:
+                continue
+        return None
+
+    def _take_expression(self, name: str, text: str) -> bool:
+        """Whether a manifest may compute a parameter so: from integers of calls, and constants that are known."""
+        names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+        names -= {"cdiv", "min", "max", "abs", "next_power_of_2"}
+        known = {n for n, value in self.found.values.items() if isinstance(value, int | str)}
+        arguments = [n for n in self.integers if n in names]
+        if (
+            not names
+            or name in names
+            or names - known - {*arguments}
+            or len({*self.found.bounded, *arguments}) > 2
+        ):
+            return False
+        if arguments and "next_power_of_2" not in text:
+            return (
+                False  # A bound of the argument gives a bound of the value, which is right for blocks alone.
+            )
+        # A plain word would be a value in a manifest.
+        self.found.values[name] = self.found.values[text] if text in known else text
+        self.found.bounded += [n for n in arguments if n not in self.found.bounded]
+        if arguments:
+            said = f"up to {BOUNDS[-1]:,}: for larger ones add bounds to `when`"
+            self.found.guesses.append(Guess(", ".join(arguments), said))
+        return True
+
+    def _guess(self, name: str, blocks: int) -> None:
+        words = words_compared(name, self.uses)
+        if words:
+            self.found.axes[name] = [word for word in ["", *words] if ConstexprKind().takes(word)]
+            self.found.axis_guesses.append(Guess(name, "guessed: the words that the kernel compares it with"))
+        elif is_flag(name, self.uses):
+            self.found.axes[name] = [False, True]
+            self.found.axis_guesses.append(Guess(name, "guessed: the caller's choice"))
+        else:
+            value = number_for(name, blocks if is_block(name, self.uses) else 0)
+            self.found.values[name] = value
+            self.found.guesses.append(Guess(name, f"guessed {value}"))
+
+
+def _blank(uses: Uses, evaluator: Evaluator, node: ast.expr) -> Launch:
+    """A launch in which only the arguments of heuristics have names."""
+    return Launch(uses.kernel, node, {}, {}, {}, {}, {}, {}, evaluator)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def candidates_of(
+    decorations: Decorations, constants: Constants, defaults: Mapping[str, Any]
+) -> tuple[dict[str, list[Any]], str]:
+    """What autotune's configurations try, as lists that multiply, and the condition that leaves the combinations
+    among them; empty where it cannot be written."""
+    rows: list[dict[str, Any]] = []
+    names = {name for config in decorations.configs for name in config.kwargs if name in constants.values}
+    for config in decorations.configs:
+        row = {name: config.kwargs.get(name, defaults.get(name)) for name in sorted(names)}
+        for name, default in (("num_warps", 4), ("num_stages", 3), ("maxnreg", None)):
+            value = config.options.get(name)
+            row["max_registers" if name == "maxnreg" else name] = default if value is None else value
+        if all(value is None or ConstexprKind().takes(value) for value in row.values()) and row not in rows:
+            rows.append(row)
+    lists = {name: [*dict.fromkeys(row[name] for row in rows)] for name in (rows[0] if rows else {})}
+    lists = {name: values for name, values in lists.items() if len(values) > 1 and None not in values}
+    kept = [*{tuple(row[name] for name in lists) for row in rows}]
+    product = 1
+    for values in lists.values():
+        product *= len(values)
+    if product == len(kept) or not all(isinstance(v, int) for values in lists.values() for v in values):
+        return lists, ""
+    ordered = sorted(kept, key=lambda row: [lists[name].index(value) for name, value in zip(lists, row)])
+    return lists, " or ".join(
+        " and ".join(_equal(name, value) for name, value in zip(lists, row)) for row in ordered
+    )
+
+
+def _equal(name: str, value: Any) -> str:
+    return (name if value else f"not {name}") if isinstance(value, bool) else f"{name} == {value}"

@@ -1,0 +1,169 @@
+"""The kernels of a Python file, found in its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from kbuild.aot.init.evaluate import Evaluator, last_name
+from kbuild.aot.manifest.parameters import KernelParameter, functions
+from kbuild.compiler.frontend.sources.files import parse
+from kbuild.errors import Loc, UsageError, nearest, shown_path
+
+_JIT_MODULES = ("triton", "triton.language", "kbuild", "kbuild.language")
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """A function decorated with `triton.jit`."""
+
+    node: ast.FunctionDef
+    parameters: tuple[KernelParameter, ...]
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def run_time(self) -> tuple[KernelParameter, ...]:
+        """The parameters that a call gives at run time."""
+        return tuple(parameter for parameter in self.parameters if not parameter.is_constexpr)
+
+    @property
+    def constexprs(self) -> tuple[KernelParameter, ...]:
+        return tuple(parameter for parameter in self.parameters if parameter.is_constexpr)
+
+    @property
+    def returns_value(self) -> bool:
+        """Whether it returns something, which a function that is launched cannot."""
+        return any(isinstance(node, ast.Return) and node.value for node in ast.walk(self.node))
+
+
+@dataclass(frozen=True, eq=False)
+class SourceFile:
+    """A file with kernels."""
+
+    path: Path
+    tree: ast.Module
+
+    @cached_property
+    def jitted(self) -> dict[str, KernelSource]:
+        """All functions decorated with jit, by name."""
+        declared = functions(self.path)
+        return {
+            node.name: KernelSource(node, declared[node.name].parameters)
+            for node in self.tree.body
+            if isinstance(node, ast.FunctionDef) and any(map(self._is_jit, node.decorator_list))
+        }
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What gives the values of this file's literals."""
+        constants: dict[str, list[ast.expr]] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        constants.setdefault(target.id, []).append(node.value)
+        plain = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+        return Evaluator(
+            {name: values[0] for name, values in constants.items() if len(values) == 1},
+            {node.name: node for node in plain if node.name not in self.jitted},
+        )
+
+    def launched(self) -> Iterator[tuple[str, ast.Subscript, ast.Call]]:
+        """The calls `kernel[grid](…)` in the file."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+                name = last_name(node.func.value)
+                if name in self.jitted:
+                    yield name, node.func, node
+
+    def kernels(self) -> list[KernelSource]:
+        """The kernels that are launched in the file, or that no other kernel calls and that return nothing."""
+        launched = {name for name, _, _ in self.launched()}
+        helpers = {
+            node.id
+            for kernel in self.jitted.values()
+            for node in ast.walk(kernel.node)
+            if isinstance(node, ast.Name) and node.id != kernel.name
+        }
+        return [
+            kernel
+            for name, kernel in self.jitted.items()
+            if name in launched or not (name in helpers or kernel.returns_value)
+        ]
+
+    @cached_property
+    def _imported(self) -> dict[str, str]:
+        """The modules and members that names of the file stand for."""
+        found: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    found[alias.asname or alias.name.split(".")[0]] = (
+                        alias.name if alias.asname else alias.name.split(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
+        return found
+
+    def _is_jit(self, decorator: ast.expr) -> bool:
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(target, ast.Attribute) and target.attr == "jit":
+            owner = ast.unparse(target.value)
+            first, dot, rest = owner.partition(".")
+            return self._imported.get(first, {"tl": "triton.language"}.get(first, first)) + dot + rest in (
+                _JIT_MODULES
+            )
+        if isinstance(target, ast.Name):
+            known = self._imported.get(target.id, "triton.jit" if target.id == "jit" else "")
+            return known.rpartition(".")[2] == "jit" and known.rpartition(".")[0] in _JIT_MODULES
+        return False
+
+
+def read_source(path: Path) -> SourceFile:
+    """A file's syntax tree; UsageError or CompileError where there is none."""
+    shown = shown_path(str(path))
+    try:
+        text = path.read_bytes().decode("utf-8-sig") if path.is_file() else None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown} is not UTF-8 text: {error.reason}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {shown}: {error.strerror}") from None
+    if text is None:
+        similar = nearest(path.name, [other.name for other in path.parent.glob("*.py")])
+        raise UsageError(f"no file {shown}", help=f"did you mean {similar}?" if similar else "")
+    return SourceFile(path, parse(str(path), text))
+
+
+def chosen_kernels(file: SourceFile, names: Sequence[str]) -> list[KernelSource]:
+    """The kernels of these names, or all that are not helpers; UsageError where there is none."""
+    shown = shown_path(str(file.path))
+    if not names:
+        found = file.kernels()
+        if not found:
+            help = "kernels are functions at the top level, decorated with @triton.jit"
+            if file.jitted:
+                first, *_ = file.jitted
+                said = "are called by others or return something"
+                help = f"{', '.join(file.jitted)} {said}; name one, as {shown}:{first}"
+            raise UsageError(f"{shown} has no kernel", help=help)
+        return found
+    for name in names:
+        if name in file.jitted:
+            continue
+        plain = {node.name: node for node in ast.walk(file.tree) if isinstance(node, ast.FunctionDef)}
+        if name in plain:
+            loc = Loc(str(file.path), plain[name].lineno, plain[name].col_offset + 1)
+            help = "kernels are functions at the top level, decorated with @triton.jit"
+            raise UsageError(f"{name} is not a kernel", loc, help)
+        close = nearest(name, file.jitted)
+        known = f"its kernels are {', '.join(file.jitted)}" if file.jitted else "it has no kernel"
+        raise UsageError(f"{shown} has no function {name}", help=f"did you mean {close}?" if close else known)
+    return [file.jitted[name] for name in dict.fromkeys(names)]

@@ -45,6 +45,7 @@ class Constants:
             for holds, facts in zip(chosen, self.facts.values()):
                 when.update(facts if holds else {})
             config = {**self.values, **dict(zip(self.facts, chosen))}
+            config |= {name: config.pop(name) for name in _TAKEN if name in config}
             found.append(config | ({"when": when} if when else {}))
         return found
 
@@ -102,9 +103,9 @@ class ConstantsReader:
                 except NoValue:
                     value = self._first_literal(launch, node)
                     text = f"guessed {value}" if value else "left at its default"
-                    self.found.guesses.append(
-                        Guess(name, f"{text}: the wrapper computes {ast.unparse(launch.resolved(node))[:60]}")
-                    )
+                    shown = ast.unparse(launch.resolved(node))[:60]
+                    how = "it" if shown == name else shown
+                    self.found.guesses.append(Guess(name, f"{text}: the wrapper computes {how}"))
                 if isinstance(value, int) and next(o for o in options("variant") if o.name == name).is_legal(
                     value
                 ):
@@ -208,7 +209,7 @@ class ConstantsReader:
             return False
         node = launch.passed[name]
         try:
-            if self._take_expression(name, launch.expression(node)):
+            if self._take_expression(name, launch.expression(node, parameter=name)):
                 return True
         except NoExpression:
             pass
@@ -224,6 +225,8 @@ class ConstantsReader:
                 Guess(name, f"the caller's choice; the wrapper passes {ast.unparse(resolved)[:60]}")
             )
             return True
+        if words_compared(name, self.uses):
+            return False
         value = self._first_literal(launch, resolved)
         if value is None or not ConstexprKind().takes(value):
             return False

@@ -267,6 +267,9 @@ def _draft_verify(
         what = " ".join(str(error.args[0]).split())
         draft.guess("verify", "[kernel.verify]", f"left out: what {what} reaches cannot be read")
         return
+    if not pointers:
+        draft.guess("verify", "[kernel.verify]", "left out: the kernel has no pointers")
+        return
     scalars = {name: type_ for name, type_ in (draft.args | draft.grid_args).items() if name not in pointers}
     launches = launches_for(terms, scalars, draft.grid_args)
     numbers = _numbers(draft)

@@ -102,7 +102,7 @@ class ExtentsReader:
     def _terms(self, address: ast.expr, pointer: str) -> list[Term]:
         found: dict[tuple[str, ...], Term] = {}
         moves: list[tuple[str, ...]] = []
-        for leaf in self.uses.leaves(address):
+        for leaf in self.uses.leaves(address, whole=self.bounds):
             if isinstance(leaf, ast.Name) and leaf.id == pointer:
                 continue
             term, is_index = self._term(leaf)

@@ -25,6 +25,8 @@ _FLAG = re.compile(
     re.I,
 )
 
+_NUMBER = re.compile(r"GROUP|NUM|SIZE|BLOCK|TILE|DIM|STAGES|WARPS|COUNT", re.I)
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -61,6 +63,8 @@ def is_flag(name: str, uses: Uses) -> bool:
     """Whether a constexpr parameter is a choice of two: by its name, or since it stands alone in conditions."""
     if _FLAG.fullmatch(name):
         return True
+    if _NUMBER.search(name):
+        return False
     tests: list[ast.expr] = []
     others = 0
     for node in ast.walk(uses.kernel.node):

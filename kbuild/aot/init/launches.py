@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kbuild.aot.init.evaluate import Evaluator, NoValue, last_name
 from kbuild.aot.init.source import KernelSource, SourceFile
 
-_OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas", "launch_pdl", "enable_fp_fusion")
 _CALLS = {"cdiv": "cdiv", "ceil_div": "cdiv", "ceildiv": "cdiv", "next_power_of_2": "next_power_of_2"}
 _DEEPEST = 12
 
@@ -56,14 +56,22 @@ class Launch:
             node = self.scope[node.id]
         return node
 
-    def expression(self, node: ast.expr, meta: str = "", new_names: bool = False) -> str:
-        """An integer expression in the manifest's language, over the kernel's parameters; `meta` is the parameter
-        of a grid's lambda, and with `new_names` other integers of the wrapper become names of their own."""
+    def expression(self, node: ast.expr, meta: str = "", new_names: bool = False, parameter: str = "") -> str:
+        """An integer expression in the manifest's language, over the kernel's parameters, but for the one that it
+        is for; `meta` is the parameter of a grid's lambda, and with `new_names` other integers of the wrapper
+        become names of their own."""
+        # Of parameters that get the same value, run-time arguments come before constants.
+        order = [
+            one.name for one in (*self.kernel.run_time, *self.kernel.constexprs) if one.name != parameter
+        ]
+        passed = [(name, self.passed[name]) for name in order if name in self.passed]
         known: dict[str, str] = {}
-        for name, value in self.passed.items():
+        for name, value in passed:
             if not isinstance(value, ast.Constant):
-                known.setdefault(ast.dump(self.resolved(value)), name)
-                known[ast.dump(value)] = name
+                known.setdefault(ast.dump(value), name)
+        for name, value in passed:
+            if not isinstance(resolved := self.resolved(value), ast.Constant):
+                known.setdefault(ast.dump(resolved), name)
         translated = _Translation(self, known, meta, new_names).of(node, 0)
         return ast.unparse(ast.fix_missing_locations(ast.Expression(translated)))
 
@@ -127,10 +135,16 @@ class _Translation:
 
     def _assigned(self, name: str, depth: int) -> ast.expr:
         """What a name is assigned, or the name itself as an argument of the grid's own."""
+        value = self.launch.scope[name]
+        if ast.dump(value) not in self.known and isinstance(value, ast.Subscript | ast.Attribute | ast.Call):
+            with suppress(NoExpression):
+                return _Translation(self.launch, self.known, self.meta, new_names=False).of(value, depth + 1)
+            if _is_size(value):
+                return self._new(name, ast.unparse(value))
         try:
-            return self.of(self.launch.scope[name], depth + 1)
+            return self.of(value, depth + 1)
         except NoExpression:
-            return self._new(name, ast.unparse(self.launch.scope[name]))
+            return self._new(name, ast.unparse(value))
 
     def _called(self, call: ast.Call, depth: int) -> ast.expr:
         name = last_name(call.func)
@@ -188,6 +202,13 @@ class _Translation:
             name = f"grid_{name}"
         self.launch.grid_names[name] = meaning
         return ast.Name(name, ast.Load())
+
+
+def _is_size(node: ast.expr) -> bool:
+    """Whether an expression is one size of a tensor, or another member of something."""
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in ("numel", "nelement", "size", "stride", "len")
+    return isinstance(node, ast.Subscript | ast.Attribute)
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:

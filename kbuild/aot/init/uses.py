@@ -4,7 +4,7 @@ it computes."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kbuild.aot.init.evaluate import last_name
@@ -78,34 +78,39 @@ class Uses:
     def names(self) -> set[str]:
         return {parameter.name for parameter in self.kernel.parameters}
 
-    def leaves(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[ast.expr]:
-        """The terms of a sum, followed through assignments."""
+    def leaves(
+        self, node: ast.expr, seen: frozenset[str] = frozenset(), whole: Collection[str] = ()
+    ) -> Iterator[ast.expr]:
+        """The terms of a sum, followed through assignments; what `ast.dump` shows as one of `whole` is a term."""
+        if whole and ast.dump(node) in whole:
+            yield node
+            return
         match node:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
-                yield from self.leaves(left, seen)
-                yield from self.leaves(right, seen)
+                yield from self.leaves(left, seen, whole)
+                yield from self.leaves(right, seen, whole)
             case ast.Name(id=name):
                 values = self.assigned.get(name, []) if name not in seen else []
                 if name in self.names or (not values and name not in seen):
                     yield node
                 for value in values:
-                    yield from self.leaves(value, seen | {name})
+                    yield from self.leaves(value, seen | {name}, whole)
             case ast.Subscript(value=value):
-                yield from self.leaves(value, seen)
+                yield from self.leaves(value, seen, whole)
             case ast.IfExp(body=body, orelse=orelse):
-                yield from self.leaves(body, seen)
-                yield from self.leaves(orelse, seen)
+                yield from self.leaves(body, seen, whole)
+                yield from self.leaves(orelse, seen, whole)
             case ast.Call(func=ast.Attribute(value=value, attr="to")):
-                yield from self.leaves(value, seen)
+                yield from self.leaves(value, seen, whole)
             case ast.Call(func=function, args=[first, *_]) if last_name(function) in _TRANSPARENT:
-                yield from self.leaves(first, seen)
+                yield from self.leaves(first, seen, whole)
             case ast.Call(func=function, args=[_, then, otherwise]) if last_name(function) == "where":
-                yield from self.leaves(then, seen)
-                yield from self.leaves(otherwise, seen)
+                yield from self.leaves(then, seen, whole)
+                yield from self.leaves(otherwise, seen, whole)
             case ast.Call(func=function) if last_name(function) in _MADE and (
                 base := argument(node, 0, "base")
             ):
-                yield from self.leaves(base, seen)
+                yield from self.leaves(base, seen, whole)
             case _:
                 yield node
 
@@ -257,10 +262,19 @@ def _note_call(uses: Uses, call: ast.Call, callee: Uses) -> None:
     parameters = [parameter.name for parameter in callee.kernel.parameters]
     given = [*zip(parameters, call.args), *((k.arg, k.value) for k in call.keywords if k.arg)]
     for name, value in given:
+        if isinstance(value, ast.Name) and len(values := uses.assigned.get(value.id, ())) == 1:
+            value = values[0] if isinstance(values[0], ast.Tuple) else value
         base = uses.base_of(value)
         if name in callee.pointers and base:
             uses.pointers.setdefault(base, set()).update(callee.pointers[name])
             uses.indices |= {base} if name in callee.indices else set()
+        if isinstance(value, ast.Tuple):  # As a pointer with its strides.
+            first, *rest = [item.id if isinstance(item, ast.Name) else "" for item in value.elts] or [""]
+            if name in callee.pointers and first in uses.names:
+                uses.pointers.setdefault(first, set()).update(callee.pointers[name])
+            elif name in callee.integers:
+                rest = [first, *rest]
+            uses.integers |= uses.names & {*rest} if name in callee.integers else set()
         if isinstance(value, ast.Name) and value.id in uses.names:
             uses.integers |= {value.id} if name in callee.integers else set()
             uses.floats |= {value.id} if name in callee.floats else set()

@@ -102,8 +102,7 @@ def _note_strides(terms: Sequence[Term], known: set[str], strides: dict[str, Any
             is_number = after.isdigit()
             strides[names[0]] = int(after) if is_number else after
         extent = f"({term.extent})" if " " in term.extent else term.extent
-        width = " * ".join([extent, *term.strides])
-        after = extent if not term.strides else width
+        after = " * ".join([extent, *(stride for stride in term.strides if strides.get(stride) != 1)])
 
 
 def _names(text: str) -> list[str]:

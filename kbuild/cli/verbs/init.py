@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
     shown = shown_path(str(manifest))
     if manifest.is_dir():
         raise UsageError(f"{shown} is a directory", help=f"-o {shown}/kernels.toml writes a file in it")
-    if manifest.exists() and not options.append:
+    if manifest.exists() and not (options.append or options.dry_run):
         help = "--append adds the kernels that it does not have, --output FILE writes another file"
         raise UsageError(f"{shown} is there already", help=help)
     if options.append and not manifest.exists():

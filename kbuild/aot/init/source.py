@@ -52,7 +52,7 @@ class SourceFile:
     @cached_property
     def jitted(self) -> dict[str, KernelSource]:
         """All functions decorated with jit, by name."""
-        declared = functions(self.path)
+        declared = functions(self.path.resolve())
         return {
             node.name: KernelSource(node, declared[node.name].parameters)
             for node in self.tree.body

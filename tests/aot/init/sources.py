@@ -4,7 +4,7 @@ HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
 
 VECTOR_ADD = (
     HEAD
-    + '''
+    + """
 
 @triton.jit
 def add_kernel(x_ptr, y_ptr, output_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
@@ -19,12 +19,12 @@ def add(x: torch.Tensor, y: torch.Tensor):
     grid = lambda meta: (triton.cdiv(n_elements, meta["BLOCK_SIZE"]),)
     add_kernel[grid](x, y, output, n_elements, BLOCK_SIZE=1024)
     return output
-'''
+"""
 )
 
 SOFTMAX = (
     HEAD
-    + '''
+    + """
 
 @triton.jit
 def softmax_kernel(output_ptr, input_ptr, input_row_stride, output_row_stride, n_cols, BLOCK_SIZE: tl.constexpr):
@@ -42,12 +42,12 @@ def softmax(x):
     y = torch.empty_like(x)
     softmax_kernel[(n_rows,)](y, x, x.stride(0), y.stride(0), n_cols, num_warps=8, BLOCK_SIZE=BLOCK_SIZE)
     return y
-'''
+"""
 )
 
 MATMUL = (
     HEAD
-    + '''
+    + """
 
 def configs():
     return [
@@ -103,12 +103,12 @@ def matmul(a, b, activation=""):
         ACTIVATION=activation,
     )
     return c
-'''
+"""
 )
 
 LAYER_NORM = (
     HEAD
-    + '''
+    + """
 
 @triton.heuristics({
     "HAS_BIAS": lambda args: args["bias"] is not None,
@@ -142,5 +142,5 @@ def forward(x, weight, bias):
     rstd = torch.empty_like(mean)
     layer_norm[(n_rows,)](x, out, weight, bias, mean, rstd, x.stride(0), n_cols, 1e-5, BLOCK=1024)
     return out
-'''
+"""
 )

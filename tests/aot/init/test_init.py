@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.aot.init.sources import HEAD, LAYER_NORM, MATMUL, SOFTMAX, VECTOR_ADD
 
 from kbuild.aot.init.project import Initialized, initialize, package_name
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
+from tests.aot.init.sources import HEAD, LAYER_NORM, MATMUL, SOFTMAX, VECTOR_ADD
 
 
-def made(folder: Path, text: str, *functions: str, file: str = "kernels/it.py") -> tuple[Initialized, Manifest]:
+def made(
+    folder: Path, text: str, *functions: str, file: str = "kernels/it.py"
+) -> tuple[Initialized, Manifest]:
     """What is written for a file of this text, and the manifest that it is; it has variants."""
     path = folder / file
     path.parent.mkdir(exist_ok=True)
@@ -104,7 +106,9 @@ def test_layer_norm_with_heuristics(tmp_path: Path) -> None:
     found, manifest = made(tmp_path, LAYER_NORM)
     (only,) = manifest.kernels
     types = {argument.name: argument.type for argument in only.args}
-    assert types["mean"] == types["rstd"] == "*fp32" and types["eps"] == "fp32" and types["bias"] == "*{dtype}"
+    assert (
+        types["mean"] == types["rstd"] == "*fp32" and types["eps"] == "fp32" and types["bias"] == "*{dtype}"
+    )
     assert '{ BLOCK = 1024, EVEN = true, when = { n_cols = "% 1024" } },' in found.text
     assert "{ BLOCK = 1024, EVEN = false }," in found.text
     assert {axis.name: axis.values for axis in only.matrix}["HAS_BIAS"] == (False, True)
@@ -157,7 +161,10 @@ def test_pointers_are_followed_through_helpers_and_tuples(tmp_path: Path) -> Non
 
 
 CONFIGS: Sequence[tuple[str, str]] = (
-    ("[triton.Config({'BLOCK': b}, num_warps=w) for b in (64, 128) for w in (4, 8)]", "BLOCK = [64, 128], num_warps = [4, 8]"),
+    (
+        "[triton.Config({'BLOCK': b}, num_warps=w) for b in (64, 128) for w in (4, 8)]",
+        "BLOCK = [64, 128], num_warps = [4, 8]",
+    ),
     ("[triton.Config({'BLOCK': 64 << i}) for i in range(3) if i != 1]", "BLOCK = [64, 256]"),
     ("list(filter(keep, [triton.Config({'BLOCK': b}) for b in SIZES]))", "BLOCK = [256, 512]"),
     ("grown()", "BLOCK = [32, 64]"),
@@ -187,7 +194,9 @@ def grown():
 
 def test_configs_that_need_execution_are_said_to_be_left_out(tmp_path: Path) -> None:
     text = kernel("x, BLOCK: tl.constexpr", "tl.store(x + tl.arange(0, BLOCK), 1.0)")
-    text = text.replace("@triton.jit", "@triton.autotune(configs=open('f').read(), key=[], restore_value=['x'])\n@triton.jit")
+    text = text.replace(
+        "@triton.jit", "@triton.autotune(configs=open('f').read(), key=[], restore_value=['x'])\n@triton.jit"
+    )
     found, _ = made(tmp_path, text)
     (said,) = [guess for guess in guesses(found) if "autotune's configs, which cannot be read" in guess]
     assert said in found.text.replace("\n# ", " ")
@@ -241,13 +250,22 @@ def test_decorators_called_jit_are_kernels_where_they_are_tritons(tmp_path: Path
     bodies = "def {0}(x):\n    tl.store(x, 1.0)\n"
     text = "from triton import jit\nimport triton as t, kbuild, numba, triton.language as tl\n" + "".join(
         f"@{decorator}\n" + bodies.format(name)
-        for decorator, name in (("jit", "a"), ("t.jit", "b"), ("kbuild.jit", "c"), ("numba.jit", "d"), ("tl.jit", "e"))
+        for decorator, name in (
+            ("jit", "a"),
+            ("t.jit", "b"),
+            ("kbuild.jit", "c"),
+            ("numba.jit", "d"),
+            ("tl.jit", "e"),
+        )
     )
     _, manifest = made(tmp_path, text)
     assert [one.name for one in manifest.kernels] == ["a", "b", "c", "e"]
 
 
 def test_names_that_are_taken_get_another_one(tmp_path: Path) -> None:
-    text = HEAD + "".join(f"@triton.jit\ndef {name}(x):\n    tl.store(x, 1.0)\n" for name in ("dot_kernel", "_dot", "class_kernel"))
+    text = HEAD + "".join(
+        f"@triton.jit\ndef {name}(x):\n    tl.store(x, 1.0)\n"
+        for name in ("dot_kernel", "_dot", "class_kernel")
+    )
     _, manifest = made(tmp_path, text)
     assert [one.name for one in manifest.kernels] == ["dot", "dot_kernel", "class_kernel"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +14,11 @@ from kbuild.aot.init.evaluate import Evaluator, NoValue
 from kbuild.aot.init.guesses import BOUNDS, Guess, is_block, is_flag, number_for, words_compared
 from kbuild.aot.init.launches import Launch, NoExpression
 from kbuild.aot.init.uses import Uses
-from kbuild.aot.manifest.kinds import ConstexprKind
+from kbuild.aot.manifest.expressions import ExpressionFault, evaluate, parse
+from kbuild.aot.manifest.kinds import ConstexprKind, Name
 from kbuild.aot.manifest.parameters import KernelParameter
-from kbuild.options import options
+from kbuild.errors import ManifestError
+from kbuild.options import by_name, options
 
 _TAKEN = ("num_warps", "num_stages", "maxnreg")
 _OPTION_NAMES = tuple(option.name for option in options("variant"))
@@ -30,6 +33,8 @@ class Constants:
     axes: dict[str, list[Any]] = field(default_factory=dict)
     bounded: list[str] = field(default_factory=list)
     """Arguments for which configurations need a largest value, since blocks follow from them."""
+    warps: str = ""
+    """How the wrapper computes `num_warps`, where that is an expression over constants."""
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
     """Flags that hold where facts of arguments do."""
     guesses: list[Guess] = field(default_factory=list)
@@ -39,6 +44,8 @@ class Constants:
     def configs(self) -> list[dict[str, Any]]:
         """The configurations, the first that applies first."""
         bounds = {name: [f"<= {bound}" for bound in BOUNDS] for name in self.bounded}
+        if self.warps and len(bounds) == 1 and not self.facts:
+            return [self._bounded_config(self.bounded[0], bound) for bound in BOUNDS]
         found: list[dict[str, Any]] = []
         for chosen in itertools.product((True, False), repeat=len(self.facts)):
             when: dict[str, Any] = {**bounds}
@@ -48,6 +55,20 @@ class Constants:
             config |= {name: config.pop(name) for name in _TAKEN if name in config}
             found.append(config | ({"when": when} if when else {}))
         return found
+
+    def _bounded_config(self, argument: str, bound: int) -> dict[str, Any]:
+        """The configuration for arguments up to a bound, with the warps that the wrapper computes for it."""
+        known = {argument: bound}
+        for _ in self.values:  # Each round works out what names only what is known.
+            for name, value in [*self.values.items(), ("num_warps", self.warps)]:
+                with suppress(ManifestError, ExpressionFault):
+                    known[name] = (
+                        value if isinstance(value, int) else evaluate(parse(str(value), known, ""), known)
+                    )
+        warps = {
+            name: value for name, value in known.items() if name == "num_warps" and is_option(name, value)
+        }
+        return {**self.values, **warps, "when": {argument: f"<= {bound}"}}
 
 
 @dataclass
@@ -78,9 +99,21 @@ class ConstantsReader:
         left = [one for one in left if not self._from_heuristic(one)]
         left = [one for one in left if not self._from_wrapper(one)]
         blocks = sum(is_block(one.name, self.uses) for one in left if not one.has_default)
-        for parameter in left:
+        # What follows from constants that are guessed comes after these.
+        texts = {one.name: self._expression(one.name) for one in left}
+        for parameter in sorted(left, key=lambda one: bool(texts[one.name])):
+            name = parameter.name
+            if texts[name] and self._take_expression(name, texts[name]):
+                continue
             if not parameter.has_default:
-                self._guess(parameter.name, blocks)
+                self._guess(name, blocks)
+        if self.found.warps and len(self.found.bounded) != 1:
+            said = f"left at its default: the wrapper computes {self.found.warps}"
+            self.found.guesses.append(Guess("num_warps", said))
+        for name in [name for name in self.found.axes if not Name().takes(name)]:
+            self.found.values[name] = self.found.axes.pop(name)[0]
+            said = f"guessed {_shown(self.found.values[name])}: no axis may have this name"
+            self.found.guesses.append(Guess(name, said))
         for name, node in self.decorations.heuristics.items():
             if name not in self.uses.names:
                 self.found.untranslated.append(f"{name} of heuristics: {ast.unparse(node)[:80]}")
@@ -90,8 +123,9 @@ class ConstantsReader:
         """`num_warps` and its like, of the first configuration or of the first launch with literals."""
         if self.decorations.configs:
             given = self.decorations.configs[0].options
-            found = {name: given[name] for name in _TAKEN if given.get(name) is not None}
-            self.found.values.update({n: v for n, v in found.items() if isinstance(v, int)})
+            self.found.values.update(
+                {name: given[name] for name in _TAKEN if is_option(name, given.get(name))}
+            )
             return
         for launch in self.launches:
             for name in ("num_warps", "num_stages"):
@@ -101,14 +135,15 @@ class ConstantsReader:
                 try:
                     value = launch.literal(node)
                 except NoValue:
+                    if name == "num_warps" and (text := _expression(launch, node, name)):
+                        self.found.warps = text
+                        continue
                     value = self._first_literal(launch, node)
                     text = f"guessed {value}" if value else "left at its default"
                     shown = ast.unparse(launch.resolved(node))[:60]
                     how = "it" if shown == name else shown
                     self.found.guesses.append(Guess(name, f"{text}: the wrapper computes {how}"))
-                if isinstance(value, int) and next(o for o in options("variant") if o.name == name).is_legal(
-                    value
-                ):
+                if is_option(name, value):
                     self.found.values[name] = value
 
     def _from_literals(self, parameter: KernelParameter) -> bool:
@@ -208,11 +243,8 @@ class ConstantsReader:
         if launch is None:
             return False
         node = launch.passed[name]
-        try:
-            if self._take_expression(name, launch.expression(node, parameter=name)):
-                return True
-        except NoExpression:
-            pass
+        if (text := self._expression(name)) and self._take_expression(name, text):
+            return True
         resolved = launch.resolved(node)
         is_argument = isinstance(resolved, ast.Name) and resolved.id in launch.annotations
         default = launch.defaults.get(resolved.id) if isinstance(resolved, ast.Name) else None
@@ -228,6 +260,10 @@ class ConstantsReader:
         if words_compared(name, self.uses):
             return False
         value = self._first_literal(launch, resolved)
+        if isinstance(value, bool):
+            self.found.axes[name] = [False, True]
+            self.found.axis_guesses.append(Guess(name, "guessed: the caller's choice"))
+            return True
         if value is None or not ConstexprKind().takes(value):
             return False
         self.found.values[name] = value
@@ -235,6 +271,11 @@ class ConstantsReader:
             Guess(name, f"guessed {_shown(value)}, which is one of the wrapper's values")
         )
         return True
+
+    def _expression(self, name: str) -> str:
+        """What the first launch that passes a parameter computes it from."""
+        launch = next((one for one in self.launches if name in one.passed), None)
+        return _expression(launch, launch.passed[name], name) if launch else ""
 
     def _first_literal(self, launch: Launch, node: ast.expr) -> Any:
         """A default of the wrapper's parameter, or the first literal that its name is assigned."""
@@ -253,7 +294,7 @@ class ConstantsReader:
         """Whether a manifest may compute a parameter so: from integers of calls, and constants that are known."""
         names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
         names -= {"cdiv", "min", "max", "abs", "next_power_of_2"}
-        known = {n for n, value in self.found.values.items() if isinstance(value, int | str)}
+        known = {name for name, value in self.found.values.items() if _is_number(value)}
         arguments = [n for n in self.integers if n in names]
         if (
             not names
@@ -277,20 +318,43 @@ class ConstantsReader:
     def _guess(self, name: str, blocks: int) -> None:
         words = words_compared(name, self.uses)
         if words:
-            self.found.axes[name] = [word for word in ["", *words] if ConstexprKind().takes(word)]
+            self.found.axes[name] = [
+                *dict.fromkeys(word for word in ("", *words) if ConstexprKind().takes(word))
+            ]
             self.found.axis_guesses.append(Guess(name, "guessed: the words that the kernel compares it with"))
         elif is_flag(name, self.uses):
             self.found.axes[name] = [False, True]
             self.found.axis_guesses.append(Guess(name, "guessed: the caller's choice"))
         else:
+            if "dtype" in name.lower():
+                self.found.untranslated.append(f"{name}, where it is a tl.dtype")
             value = number_for(name, blocks if is_block(name, self.uses) else 0)
             self.found.values[name] = value
             self.found.guesses.append(Guess(name, f"guessed {value}"))
 
 
+def _expression(launch: Launch, node: ast.expr, parameter: str) -> str:
+    """What a launch passes, in the manifest's language; empty where that has no words for it."""
+    try:
+        return launch.expression(node, parameter=parameter)
+    except NoExpression:
+        return ""
+
+
 def _blank(uses: Uses, evaluator: Evaluator, node: ast.expr) -> Launch:
     """A launch in which only the arguments of heuristics have names."""
     return Launch(uses.kernel, node, {}, {}, {}, {}, {}, {}, evaluator)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is an integer, or an expression for one."""
+    return isinstance(value, int) or (isinstance(value, str) and not ConstexprKind().takes(value))
+
+
+def is_option(name: str, value: object) -> bool:
+    """Whether an option of the compiler may have a value."""
+    option = by_name(name, "variant")
+    return option is not None and value is not None and option.is_legal(value)
 
 
 def _shown(value: object) -> str:
@@ -308,7 +372,7 @@ def candidates_of(
         row = {name: config.kwargs.get(name, defaults.get(name)) for name in sorted(names)}
         for name, default in (("num_warps", 4), ("num_stages", 3), ("maxnreg", None)):
             value = config.options.get(name)
-            row["max_registers" if name == "maxnreg" else name] = default if value is None else value
+            row["max_registers" if name == "maxnreg" else name] = value if is_option(name, value) else default
         if all(value is None or ConstexprKind().takes(value) for value in row.values()) and row not in rows:
             rows.append(row)
     lists = {name: [*dict.fromkeys(row[name] for row in rows)] for name in (rows[0] if rows else {})}

@@ -11,7 +11,7 @@ from kbuild.aot.init.constants import Constants, ConstantsReader, candidates_of
 from kbuild.aot.init.decorators import Decorations, read_decorations
 from kbuild.aot.init.evaluate import NoValue, last_name
 from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term
-from kbuild.aot.init.guesses import Guess, element_type, is_float_name
+from kbuild.aot.init.guesses import AXES, Guess, element_type, is_float_name
 from kbuild.aot.init.launches import Launch, NoExpression, launches_of
 from kbuild.aot.init.source import KernelSource, SourceFile
 from kbuild.aot.init.uses import Uses, read_uses
@@ -101,7 +101,7 @@ def draft_kernel(file: SourceFile, kernel: KernelSource, name: str, source: str)
 def _draft_args(draft: KernelDraft, uses: Uses, launches: Sequence[Launch], file: SourceFile) -> None:
     """The types of run-time arguments."""
     taken = {parameter.name for parameter in uses.kernel.parameters}
-    axis = next(name for name in ("dtype", "element", "element_type", "kbuild_dtype") if name not in taken)
+    axis = next((name for name in AXES if name not in taken), "_".join(AXES))
     annotations = {
         node.arg: node.annotation for node in ast.walk(uses.kernel.node) if isinstance(node, ast.arg)
     }

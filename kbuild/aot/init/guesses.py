@@ -11,6 +11,8 @@ from kbuild.aot.init.uses import Uses
 
 BOUNDS = (256, 1024, 4096, 16384)
 """Largest values of an argument that blocks follow from: a configuration is written for each."""
+AXES = ("dtype", "element", "element_type", "elements")
+"""Names for the axis of element types; the first that the kernel does not use itself is taken."""
 _FLOATS = re.compile(
     r"(?:.*_)?(?:eps|epsilon|scale|alpha|beta|gamma|p|prob|dropout|lr|momentum|factor|temperature|softcap|slope"
     r"|threshold|weight_decay|smoothing|inv_\w+)",
@@ -25,6 +27,7 @@ _FLAG = re.compile(
     re.I,
 )
 
+_COUNTS = re.compile(r"(?:n|num)_|.*heads?$", re.I)
 _NUMBER = re.compile(r"GROUP|NUM|SIZE|BLOCK|TILE|DIM|STAGES|WARPS|COUNT", re.I)
 
 
@@ -97,7 +100,7 @@ def is_block(name: str, uses: Uses) -> bool:
     return any(
         isinstance(node, ast.Call)
         and last_name(node.func) == "arange"
-        and any(isinstance(given, ast.Name) and given.id == name for given in node.args)
+        and any(isinstance(n, ast.Name) and n.id == name for given in node.args for n in ast.walk(given))
         for node in ast.walk(uses.kernel.node)
     )
 
@@ -108,5 +111,5 @@ def number_for(name: str, blocks: int) -> int:
     if "GROUP" in name.upper():
         return 8
     if not blocks:
-        return 64 if "DIM" in name.upper() else 1
+        return 64 if "DIM" in name.upper() or name.lower() == "hd" else 8 if _COUNTS.match(name) else 1
     return 1024 if blocks == 1 else 64

@@ -8,7 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kbuild.aot.init.evaluate import Evaluator, NoValue, last_name
+from kbuild.aot.init.guesses import AXES
 from kbuild.aot.init.source import KernelSource, SourceFile
+from kbuild.aot.manifest.expressions import NUM_SMS
+from kbuild.aot.manifest.kinds import Name
 
 _CALLS = {"cdiv": "cdiv", "ceil_div": "cdiv", "ceildiv": "cdiv", "next_power_of_2": "next_power_of_2"}
 _DEEPEST = 12
@@ -127,7 +130,7 @@ class _Translation:
             ):
                 return ast.Name(key, ast.Load())
             case ast.Attribute(attr="multi_processor_count"):
-                return ast.Name("num_sms", ast.Load())
+                return ast.Name(NUM_SMS, ast.Load())
             case ast.Call():
                 return self._called(node, depth)
             case _:
@@ -196,9 +199,10 @@ class _Translation:
                 raise NoExpression(ast.unparse(node))
 
     def _new(self, name: str, meaning: str) -> ast.expr:
-        if not self.new_names or not (name.isidentifier() and name.isascii()):
+        if not self.new_names or not (name.isidentifier() and name.isascii() and len(name) < 100):
             raise NoExpression(meaning)
-        while name in {parameter.name for parameter in self.launch.kernel.parameters}:
+        taken = {NUM_SMS, *AXES, *(parameter.name for parameter in self.launch.kernel.parameters)}
+        while name in taken or not Name().takes(name):
             name = f"grid_{name}"
         self.launch.grid_names[name] = meaning
         return ast.Name(name, ast.Load())

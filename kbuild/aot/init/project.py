@@ -104,6 +104,9 @@ def _add_file(
 
 def _impossible(kernel: KernelSource) -> str:
     """Why no manifest can have a kernel; empty for all others."""
+    names = [parameter.name for parameter in kernel.parameters]
+    if len({*names}) < len(names):
+        return "two of its parameters have the same name"
     wrong = [parameter.name for parameter in kernel.run_time if not _is_name(parameter.name)]
     return f"a manifest cannot name its parameter {wrong[0]}" if wrong else ""
 

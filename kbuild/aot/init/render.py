@@ -147,7 +147,10 @@ def _add_table(text: ManifestText, key: str, table: Mapping[str, Any], guesses: 
         names = [part.strip() for part in name.split(",")]
         own = [guess for guess in left if guess.subject in names]
         left = [guess for guess in left if guess not in own]
-        text.add(f"{key}.{_key(name)} = {_value(value)}", guesses=own)
+        room = _WIDTH - len(f'{key}."" = {_value(value)}')
+        for number, part in enumerate(textwrap.wrap(name, max(room, 40), break_long_words=False)):
+            line = f"{key}.{_key(part.rstrip(','))} = {_value(value)}"
+            text.add(line, guesses=() if number else own)
     text.guesses += [(len(text.lines), guess) for guess in left]
     text.comment(*(f"{guess.subject}: {guess.text}" for guess in left))
 

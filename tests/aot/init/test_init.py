@@ -84,6 +84,21 @@ def test_softmax_has_blocks_that_follow_from_a_bound(tmp_path: Path) -> None:
     assert blocks == [256, 1024, 4096, 16384]
 
 
+def test_warps_that_follow_from_the_block_are_worked_out_for_each_bound(tmp_path: Path) -> None:
+    text = SOFTMAX.replace("num_warps=8", "num_warps=min(max(BLOCK_SIZE // 256, 1), 8)")
+    found, manifest = made(tmp_path, text)
+    assert [config.options.num_warps for config in manifest.kernel("softmax").configs] == [1, 4, 8, 8]
+    line = '  { BLOCK_SIZE = "next_power_of_2(n_cols)", num_warps = 1, when = { n_cols = "<= 256" } },'
+    assert line in found.text.splitlines()
+
+
+def test_long_lists_of_arguments_are_on_several_lines(tmp_path: Path) -> None:
+    names = ", ".join(f"stride_of_axis_{number}" for number in range(20))
+    found, manifest = made(tmp_path, kernel(f"x, {names}", f"tl.store(x, {names.replace(',', ' +')})"))
+    lines = [line for line in found.text.splitlines() if line.startswith("args")]
+    assert max(map(len, lines)) <= 120 and len(manifest.kernels[0].args) == 21
+
+
 def test_an_autotuned_matmul(tmp_path: Path) -> None:
     found, manifest = made(tmp_path, MATMUL, file="matmul.py")
     (only,) = manifest.kernels

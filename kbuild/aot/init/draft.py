@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.aot.init.constants import Constants, ConstantsReader, candidates_of
 from kbuild.aot.init.decorators import Decorations, read_decorations
 from kbuild.aot.init.evaluate import NoValue, last_name
-from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term
+from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term, size_of
 from kbuild.aot.init.guesses import AXES, Guess, element_type, is_float_name
-from kbuild.aot.init.launches import Launch, NoExpression, launches_of
+from kbuild.aot.init.launches import Launch, NoExpression, launches_of, stride_axes
 from kbuild.aot.init.source import KernelSource, SourceFile
 from kbuild.aot.init.uses import Uses, read_uses
 from kbuild.aot.init.verifying import LARGEST_TUNED, LARGEST_VERIFIED, launches_for
@@ -89,7 +89,7 @@ def draft_kernel(file: SourceFile, kernel: KernelSource, name: str, source: str)
     draft.guesses.setdefault("matrix", []).extend(constants.axis_guesses)
     constexprs = _integer_constexprs(kernel, draft)
     _draft_grid(draft, launches, [*integers, *constexprs])
-    _draft_verify(draft, uses, integers, constexprs, decorations)
+    _draft_verify(draft, uses, integers, constexprs, decorations, stride_axes(launches))
     _draft_tune(draft, kernel, decorations, constants)
     for text in (*decorations.untranslated, *constants.untranslated):
         draft.guess("name", "no counterpart", text)
@@ -249,6 +249,7 @@ def _draft_verify(
     integers: Sequence[str],
     constexprs: Sequence[str],
     decorations: Decorations,
+    axes: Mapping[str, int],
 ) -> None:
     pointers = [name for name, type_ in draft.args.items() if type_.startswith(("*", "tensordesc"))]
     reader = ExtentsReader(uses, () if "grid" in draft.guesses else draft.grid, integers, constexprs)
@@ -259,7 +260,7 @@ def _draft_verify(
         for name in pointers:
             terms[name] = reader.terms(name)
             parse(
-                launches_for({name: terms[name]}, {}, ()).sizes[name],
+                size_of(terms[name]),
                 [*integers, *constexprs, *draft.grid_args],
                 "",
             )
@@ -271,7 +272,7 @@ def _draft_verify(
         draft.guess("verify", "[kernel.verify]", "left out: the kernel has no pointers")
         return
     scalars = {name: type_ for name, type_ in (draft.args | draft.grid_args).items() if name not in pointers}
-    launches = launches_for(terms, scalars, draft.grid_args)
+    launches = launches_for(terms, scalars, draft.grid_args, axes)
     numbers = _numbers(draft)
     draft.sizes = launches.sizes
     draft.values = launches.values(numbers, LARGEST_VERIFIED)

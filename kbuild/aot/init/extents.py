@@ -92,11 +92,8 @@ class ExtentsReader:
                 raise NoExtent(ast.unparse(access.call)[:60])
             found.append(Term(texts[0], () if texts[1] == "1" else (texts[1],)))
         if any(not isinstance(leaf, ast.Name) for leaf in self.uses.leaves(access.address)):
-            found += [
-                term
-                for term in self._terms(access.address, self.uses.base_of(access.address))
-                if term not in found
-            ]
+            outer = self._terms(access.address, self.uses.base_of(access.address))
+            found = [term for term in outer if term not in found] + found
         return found
 
     def _terms(self, address: ast.expr, pointer: str) -> list[Term]:

@@ -27,7 +27,8 @@ _FLAG = re.compile(
     re.I,
 )
 
-_COUNTS = re.compile(r"(?:n|num)_|.*heads?$", re.I)
+_COUNTS = re.compile(r"(?:n|num)_(?!rows|cols|elem)|.*heads?$", re.I)
+_SIZES = re.compile(r"(?:n|num)_(?:rows|cols|elem\w*)|[MNK]", re.I)
 _NUMBER = re.compile(r"GROUP|NUM|SIZE|BLOCK|TILE|DIM|STAGES|WARPS|COUNT", re.I)
 
 
@@ -110,6 +111,8 @@ def number_for(name: str, blocks: int) -> int:
     of blocks, and 0 for one that is not."""
     if "GROUP" in name.upper():
         return 8
+    if not blocks and _SIZES.fullmatch(name):
+        return 1024
     if not blocks:
         return 64 if "DIM" in name.upper() or name.lower() == "hd" else 8 if _COUNTS.match(name) else 1
     return 1024 if blocks == 1 else 64

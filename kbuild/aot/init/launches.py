@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -234,6 +234,21 @@ def launches_of(file: SourceFile, kernel: KernelSource) -> list[Launch]:
         for grid, call in sites
         if (found := _launch(file, kernel, grid, call, owners.get(id(call)))) is not None
     ]
+
+
+def stride_axes(launches: Iterable[Launch]) -> dict[str, int]:
+    """The parameters for which `x.stride(axis)` is passed, with the axis."""
+    found: dict[str, int] = {}
+    for launch in launches:
+        for name, node in launch.passed.items():
+            match launch.resolved(node):
+                case ast.Call(
+                    func=ast.Attribute(attr="stride"), args=[ast.Constant(value=int() as axis)]
+                ) if axis >= 0:
+                    found.setdefault(name, axis)
+                case _:
+                    pass
+    return found
 
 
 def _launch(

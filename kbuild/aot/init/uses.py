@@ -300,6 +300,13 @@ def _note_indices(uses: Uses) -> None:
 def _note_floats(uses: Uses) -> None:
     """Parameters in arithmetic with floating-point numbers."""
     for node in ast.walk(uses.kernel.node):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="to"), args=[kind, *_]) if (
+                name in uses.names and "float" in last_name(kind)
+            ):
+                uses.floats.add(name)
+            case _:
+                pass
         if isinstance(node, ast.BinOp | ast.Compare):
             sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
             for side, other in zip(sides, reversed(sides)):

@@ -70,14 +70,17 @@ def _evaluated(text: str, known: Mapping[str, int]) -> int | None:
 
 
 def launches_for(
-    terms: Mapping[str, Sequence[Term]], scalars: Mapping[str, str], grid_args: Iterable[str]
+    terms: Mapping[str, Sequence[Term]],
+    scalars: Mapping[str, str],
+    grid_args: Iterable[str],
+    axes: Mapping[str, int],
 ) -> Launches:
-    """The launches of a kernel with these addresses."""
+    """The launches of a kernel with these addresses; `axes` are those of tensors whose strides wrappers pass."""
     found = Launches({name: size_of(of) for name, of in terms.items()}, scalars=dict(scalars))
     known = {name for name, type_ in scalars.items() if type_[:1] in "iu"}
     strides = {stride for of in terms.values() for term in of for stride in term.strides}
     for of in terms.values():
-        _note_strides(of, known, found.strides)
+        _note_strides(of, known, axes, found.strides)
         for term in of:
             for name in _names(term.extent):
                 if name in known and name not in strides and name not in found.sized:
@@ -92,9 +95,14 @@ def launches_for(
     return found
 
 
-def _note_strides(terms: Sequence[Term], known: set[str], strides: dict[str, Any]) -> None:
+def _note_strides(
+    terms: Sequence[Term], known: set[str], axes: Mapping[str, int], strides: dict[str, Any]
+) -> None:
     """Strides of an array without gaps: its last axis has 1, and each other one the size of all after it."""
-    ordered = [term for term in terms if term.strides] + [term for term in terms if not term.strides]
+    strided = [term for term in terms if term.strides]
+    if all(len(term.strides) == 1 and term.strides[0] in axes for term in strided):
+        strided.sort(key=lambda term: axes[term.strides[0]])
+    ordered = strided + [term for term in terms if not term.strides]
     after = "1"
     for term in reversed(ordered):
         names = [stride for stride in term.strides if stride in known]

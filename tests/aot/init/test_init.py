@@ -131,6 +131,18 @@ def test_layer_norm_with_heuristics(tmp_path: Path) -> None:
     assert said in guesses(found) and f"# {said}" in found.text
 
 
+def test_strides_are_in_the_order_of_the_tensors_axes(tmp_path: Path) -> None:
+    text = kernel(
+        "x, M, N, s_m, s_n",
+        "rows, columns = tl.arange(0, 16), tl.arange(0, 16)",
+        "inside = (rows[:, None] < M) & (columns[None, :] < N)",
+        "tl.store(x + columns[None, :] * s_n + rows[:, None] * s_m, 1.0, mask=inside)",
+    )
+    text += "\n\ndef run(x):\n    it_kernel[(1,)](x, x.shape[0], x.shape[1], x.stride(0), x.stride(1))\n"
+    found, _ = made(tmp_path, text)
+    assert 'values = [{ M = 37, N = 5, s_m = "N", s_n = 1 }]' in found.text
+
+
 def test_helpers_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
     _, manifest = made(tmp_path, MATMUL)
     assert [one.function for one in manifest.kernels] == ["matmul_kernel"]
@@ -147,6 +159,7 @@ def test_a_kernel_without_a_launch_has_a_grid_to_be_filled_in(tmp_path: Path) ->
 TYPES: Sequence[tuple[str, str, dict[str, str]]] = (
     ("x, scale", "tl.store(x + 1, tl.load(x) * scale)", {"x": "*{dtype}", "scale": "fp32"}),
     ("x, gain", "tl.store(x + 1, 0.5 * gain)", {"gain": "fp32"}),
+    ("x, gain", "tl.store(x + 1, gain.to(tl.float32))", {"gain": "fp32"}),
     ("x, n", "tl.store(x + n, 1.0)", {"x": "*{dtype}", "n": "i32"}),
     ("n, x", "tl.store(x + tl.arange(0, 8) * n, 1.0)", {"x": "*{dtype}", "n": "i32"}),
     ("x, index", "tl.store(x + tl.load(index), 1.0)", {"x": "*{dtype}", "index": "*i64"}),

@@ -124,6 +124,8 @@ MISTAKES = {
         "error: ../outside.py is not below ., the manifest's directory\n"
         "help: -o FILE writes the manifest elsewhere, -C DIR names another project\n"
     ),
+    "kernels/loop.py": "error: no file kernels/loop.py\n",
+    "kernels/a\tb.py": "error: a manifest cannot name the file 'kernels/a\\tb.py'\nhelp: give it another name\n",
     "kernels/broken.py": ("kernels/broken.py:2:6: error: '(' was never closed\n    def f(x:\n         ^\n"),
 }
 
@@ -132,6 +134,7 @@ MISTAKES = {
 def test_mistakes_are_told(argument: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "kernels/broken.py").write_text("import triton\ndef f(x:\n")
     (project.parent / "outside.py").write_text(VECTOR_ADD)
+    (project / "kernels/loop.py").symlink_to("loop.py")
     code, out, err = run(capsys, argument)
     assert (out, err.replace(str(project), ".")) == ("", MISTAKES[argument]) and code in (1, 2)
     assert not (project / "kernels.toml").exists()

@@ -141,8 +141,8 @@ def package_name(directory: str) -> str:
 
 def _relative(path: Path, manifest: Path) -> str:
     """A source as the manifest names it."""
-    root = manifest.resolve().parent
-    resolved = path.resolve()
+    root = Path(os.path.realpath(manifest)).parent
+    resolved = Path(os.path.realpath(path))
     if not resolved.is_relative_to(root):
         where = (
             f"{shown_path(str(path))} is not below {shown_path(str(root)) or '.'}, the manifest's directory"
@@ -151,6 +151,8 @@ def _relative(path: Path, manifest: Path) -> str:
     relative = Path(os.path.relpath(resolved, root)).as_posix()
     if not relative.endswith(".py"):
         raise UsageError(f"{shown_path(str(path))} is not a Python file", help="a manifest names files *.py")
+    if not relative.isprintable() or "\\" in relative:
+        raise UsageError(f"a manifest cannot name the file {relative!a}", help="give it another name")
     return relative
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +53,7 @@ class SourceFile:
     @cached_property
     def jitted(self) -> dict[str, KernelSource]:
         """All functions decorated with jit, by name."""
-        declared = functions(self.path.resolve())
+        declared = functions(Path(os.path.realpath(self.path)))
         return {
             node.name: KernelSource(node, declared[node.name].parameters)
             for node in self.tree.body
@@ -137,7 +138,7 @@ def read_source(path: Path) -> SourceFile:
     except OSError as error:
         raise UsageError(f"cannot read {shown}: {error.strerror}") from None
     if text is None:
-        similar = nearest(path.name, [other.name for other in path.parent.glob("*.py")])
+        similar = nearest(path.name, [other.name for other in path.parent.glob("*.py") if other.is_file()])
         raise UsageError(f"no file {shown}", help=f"did you mean {similar}?" if similar else "")
     return SourceFile(path, parse(str(path), text))
 

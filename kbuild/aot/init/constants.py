@@ -49,8 +49,10 @@ class Constants:
         found: list[dict[str, Any]] = []
         for chosen in itertools.product((True, False), repeat=len(self.facts)):
             when: dict[str, Any] = {**bounds}
-            for holds, facts in zip(chosen, self.facts.values()):
-                when.update(facts if holds else {})
+            for name, fact in [
+                fact for holds, facts in zip(chosen, self.facts.values()) if holds for fact in facts.items()
+            ]:
+                when[name] = [f"{bound}, {fact}" for bound in bounds[name]] if name in bounds else fact
             config = {**self.values, **dict(zip(self.facts, chosen))}
             config |= {name: config.pop(name) for name in _TAKEN if name in config}
             found.append(config | ({"when": when} if when else {}))

@@ -131,6 +131,20 @@ def test_layer_norm_with_heuristics(tmp_path: Path) -> None:
     assert said in guesses(found) and f"# {said}" in found.text
 
 
+def test_facts_and_bounds_of_one_argument_are_joined(tmp_path: Path) -> None:
+    heuristics = """@triton.heuristics({
+    "BLOCK": lambda args: triton.next_power_of_2(args["n"]),
+    "EVEN": lambda args: args["n"] % 16 == 0,
+})
+"""
+    text = kernel(
+        "x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr", "tl.store(x + n + tl.arange(0, BLOCK), EVEN)"
+    )
+    found, manifest = made(tmp_path, text.replace("@triton.jit", heuristics + "@triton.jit"))
+    assert 'EVEN = true, when = { n = ["<= 256, % 16", ' in found.text
+    assert len(manifest.kernels[0].configs) == 8
+
+
 def test_strides_are_in_the_order_of_the_tensors_axes(tmp_path: Path) -> None:
     text = kernel(
         "x, M, N, s_m, s_n",

@@ -142,7 +142,7 @@ def test_streams_of_cuda_python(world):
         with pytest.raises(TypeError, match=r"__cuda_stream__ must give \(0, address\)"):
             world.package.vector_add(x, x, 16, stream=protocol(wrong))
     for wrong in (protocol((0, "x")), protocol((0, -1)), protocol((0, True)), 1.5, "x"):
-        with pytest.raises(TypeError, match="stream must be a torch.cuda.Stream, an object with"):
+        with pytest.raises(TypeError, match=r"stream must be a torch\.cuda\.Stream, an object with"):
             world.package.vector_add(x, x, 16, stream=wrong)
 
 

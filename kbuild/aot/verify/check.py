@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.aot.build import project as builder
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
-from kbuild.aot.build.project import SOURCE_DIGEST
 from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once
@@ -57,7 +57,7 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         found = _recent.get(key) or recall(cache, key)
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
-        if resolve(SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
+        if resolve(builder.SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
             raise CompileError(
                 f"{task.source} changed while it was being verified", help="run kbuild verify again"
             )

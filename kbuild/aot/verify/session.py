@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbuild.aot import toolchain
+from kbuild.aot.build import project as builder
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.plan import job_of
-from kbuild.aot.build.project import SOURCE_DIGEST
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import FileDigests, compiler_digest, digest, tree_digest
 from kbuild.aot.manifest.expand import Variant
@@ -72,7 +72,7 @@ def verify(
     cache = Cache(options.cache)
     tools = tools_digest(options.cache)
     sources = {
-        kernel.name: resolve(SOURCE_DIGEST)(str(project / kernel.source), kernel.function)
+        kernel.name: resolve(builder.SOURCE_DIGEST)(str(project / kernel.source), kernel.function)
         for kernel in manifest.kernels
         if any(variant.kernel == kernel.name for variant in variants)
     }

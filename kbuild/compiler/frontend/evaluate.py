@@ -8,8 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kbuild.compiler.frontend import constexpr
-from kbuild.compiler.frontend.sources import modules
-from kbuild.compiler.frontend.sources.functions import Namespace, Plain, SourceFunction, Unresolved
+from kbuild.compiler.frontend.sources import limits, modules
+from kbuild.compiler.frontend.sources.functions import (
+    Namespace,
+    Plain,
+    SourceFunction,
+    Unresolved,
+    UnresolvedModule,
+)
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 
@@ -71,6 +77,10 @@ class Evaluator:
     def _name(self, node: ast.Name) -> Any:
         try:
             return self.namespace.resolve(node.id)
+        except UnresolvedModule as error:
+            if error.module in limits.MODULES:
+                return limits.MODULES[error.module]
+            raise
         except KeyError:
             found = _FUNCTIONS.get(node.id)
             if found is None:

@@ -10,6 +10,7 @@ import kbuild.language as tl
 from kbuild.compiler import interp
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.frontend.sources.digest import source_digest
+from kbuild.compiler.frontend.sources.limits import NumberType, finfo, iinfo
 from kbuild.errors import KbuildError
 
 
@@ -128,6 +129,68 @@ def test_constants_are_computed_from_the_text(project, value):
         stored(project(kernel=f"{head}X = tl.constexpr({value})\n" + KERNEL.format("X + 0.0")) / "kernel.py")
         == 7
     )
+
+
+LIMITS = """
+import numpy as np, torch, triton, triton.language as tl
+
+T = torch.finfo({type})
+N = {number}
+VALUE = tl.constexpr({value})
+"""
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+def test_limits_of_floats_are_those_of_numpy(name):
+    """Of libraries that kbuild does not import."""
+    found, right = finfo(NumberType(name)), np.finfo(name)
+    names = ("bits", "eps", "max", "min", "tiny", "smallest_normal")
+    assert [getattr(found, one) for one in names] == [float(getattr(right, one)) for one in names]
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
+def test_limits_of_integers_are_those_of_numpy(name):
+    found, right = iinfo(NumberType(name)), np.iinfo(name)
+    assert (found.bits, found.min, found.max) == (right.bits, right.min, right.max)
+
+
+def test_limits_of_types_that_numpy_does_not_have():
+    """Of the tables of OCP's 8-bit formats, and torch 2.11's `finfo`."""
+    limits = {name: finfo(NumberType(name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+    assert [one.max for one in limits.values()] == [3.3895313892515355e38, 448.0, 57344.0]
+    assert [one.eps for one in limits.values()] == [0.0078125, 0.125, 0.25]
+    assert [one.tiny for one in limits.values()] == [2.0**-126, 2.0**-6, 2.0**-14]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("torch.finfo(torch.float32).min", np.finfo("f4").min),
+        ("-np.finfo(np.float16).max / 2", -32752.0),
+        ("float(torch.iinfo(torch.int8).max)", 127.0),
+        ("T.max if N == 2 ** 31 - 1 else 0", 65504.0),
+        ("torch.inf", np.inf),
+        ("-float('inf')", -np.inf),
+    ],
+)
+def test_constants_may_come_from_limits_of_torch_and_numpy(project, value, expected):
+    head = LIMITS.format(type="torch.half", number="np.iinfo(np.int32).max", value=value)
+    assert stored(project(kernel=head + KERNEL.format("VALUE")) / "kernel.py") == np.float32(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("torch.finfo(torch.int32).min", "finfo takes a floating-point type, not 'int32'"),
+        ("torch.iinfo(4).min", "iinfo takes an integer type, not 4"),
+        ("torch.zeros(3)", "module torch has no attribute zeros"),
+        ("np.bfloat16", "module numpy has no attribute bfloat16"),
+    ],
+)
+def test_all_else_of_torch_and_numpy_has_no_value(project, value, reason):
+    head = LIMITS.format(type="torch.half", number="0", value=value)
+    with pytest.raises(KbuildError, match=reason):
+        stored(project(kernel=head + KERNEL.format("VALUE")) / "kernel.py")
 
 
 def test_a_module_is_never_run(project):

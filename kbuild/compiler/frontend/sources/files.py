@@ -18,6 +18,7 @@ from kbuild.compiler.frontend.sources.functions import (
     Plain,
     SourceFunction,
     Unresolved,
+    UnresolvedModule,
     is_constexpr_annotation,
     make_function,
 )
@@ -111,13 +112,13 @@ class SourceModule:
         if candidates is None:
             return self._from_stars(name)
         self.cache[name] = _RESOLVING
-        reason = ""
+        first: Unresolved | None = None
         try:
             for candidate in candidates:
                 try:
                     found = self._value(name, candidate)
                 except Unresolved as error:
-                    reason = reason or str(error)
+                    first = first or error
                 else:
                     if found is not None:
                         self.cache[name] = found
@@ -125,7 +126,7 @@ class SourceModule:
         finally:
             if self.cache.get(name) is _RESOLVING:
                 del self.cache[name]
-        raise Unresolved(reason)
+        raise first or Unresolved(name)
 
     def _from_stars(self, name: str) -> Any:
         for statement in reversed(self.stars):
@@ -204,7 +205,7 @@ class SourceModule:
             return PythonModule(name)
         place = lookup.absolute(os.path.dirname(self.path), name)
         if place is None:
-            raise Unresolved(f"module {name} is not among the project's files")
+            raise UnresolvedModule(name)
         return _on_disk(place, name)
 
 
@@ -221,7 +222,7 @@ def _on_disk(place: str, name: str) -> Any:
         return load_module(os.path.abspath(path))
     if os.path.isdir(place):
         return NamespacePackage(place)
-    raise Unresolved(f"module {name} is not among the project's files")
+    raise UnresolvedModule(name)
 
 
 def attribute(owner: Any, name: str) -> Any:

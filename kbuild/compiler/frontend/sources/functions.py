@@ -13,6 +13,14 @@ class Unresolved(Exception):
     """A name that means nothing, or nothing that can be known while compiling; the text says why."""
 
 
+class UnresolvedModule(Unresolved):
+    """A module that is neither one of the language nor among the project's files."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(f"module {module} is not among the project's files")
+        self.module = module
+
+
 @dataclass(frozen=True)
 class Plain:
     """A module's variable that is not a `tl.constexpr`: a kernel may not use it, defaults and other constants

@@ -14,14 +14,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
-from pyproject_metadata import ConfigurationError, StandardMetadata
 
 from kbuild.aot.manifest.model import Package
 from kbuild.aot.manifest.pyproject import FILE, SHARED, PyProject, read_pyproject
 from kbuild.errors import ErrorGroup, KbuildError, Loc, ManifestError
+
+if TYPE_CHECKING:
+    from pyproject_metadata import StandardMetadata
 
 _LICENSES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*")
 """Licence files where `[project]` names none, as setuptools has them."""
@@ -102,6 +104,9 @@ def project_files(root: Path, package: Package) -> Iterator[Path]:
 
 
 def _metadata(root: Path, package: Package, given: PyProject | None) -> StandardMetadata:
+    # With the email package a twentieth of a second, which only what makes a wheel should take.
+    from pyproject_metadata import ConfigurationError, StandardMetadata
+
     project: dict[str, Any] = dict(given.project) if given else {}
     values = {
         "name": package.distribution or package.name,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kbuild.compiler.frontend import constexpr
-from kbuild.compiler.frontend.sources import limits, modules
+from kbuild.compiler.frontend.sources import modules
 from kbuild.compiler.frontend.sources.functions import (
     Namespace,
     Plain,
@@ -78,6 +78,8 @@ class Evaluator:
         try:
             return self.namespace.resolve(node.id)
         except UnresolvedModule as error:
+            from kbuild.compiler.frontend.sources import limits  # Milliseconds, and few modules name it.
+
             if error.module in limits.MODULES:
                 return limits.MODULES[error.module]
             raise

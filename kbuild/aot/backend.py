@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.artifact.distribution import project_files, read_distribution
+from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.editable import editable_wheel
 from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build import project as builder
@@ -100,7 +100,7 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
     manifest = load(root / builder.MANIFEST)
     distribution = read_distribution(root, manifest.package)
     name = f"{distribution.name}-{distribution.version}"
-    files = set(project_files(root, manifest.package))
+    files = set(distribution.sources)
     files |= {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
     for kernel in manifest.kernels:
         top = root / Path(kernel.source).parts[0]

@@ -51,6 +51,8 @@ class Distribution:
     """The project's own files, by their paths in the wheel."""
     roots: tuple[str, ...]
     """Folders of the project, relative to it, from which `files` are imported."""
+    sources: frozenset[Path]
+    """The readme, the licence files, and those behind `files`."""
 
     @property
     def info(self) -> str:
@@ -76,7 +78,9 @@ def read_distribution(root: Path, package: Package) -> Distribution:
     given = read_pyproject(root)
     metadata = _metadata(root, package, given)
     headers, _, description = str(metadata.as_rfc822()).partition("\n\n")
-    licenses = {file.as_posix(): (root / file).read_bytes() for file in metadata.license_files or ()}
+    licenses = {file.as_posix(): root / file for file in metadata.license_files or ()}
+    own = {path: file for file, path in _own_files(root, package)}
+    readme = metadata.readme.file if metadata.readme else None
     groups = {
         "console_scripts": metadata.scripts,
         "gui_scripts": metadata.gui_scripts,
@@ -88,19 +92,11 @@ def read_distribution(root: Path, package: Package) -> Distribution:
         headers=headers.rstrip("\n") + "\n",
         description=description,
         entry_points=_entry_points(groups),
-        licenses=licenses,
-        files={path: file.read_bytes() for file, path in _own_files(root, package)},
+        licenses={path: file.read_bytes() for path, file in licenses.items()},
+        files={path: file.read_bytes() for path, file in own.items()},
         roots=tuple(sorted({str(PurePosixPath(folder).parent) for folder in package.packages})),
+        sources=frozenset([*licenses.values(), *own.values(), *([root / readme] if readme else ())]),
     )
-
-
-def project_files(root: Path, package: Package) -> Iterator[Path]:
-    """The files of a project that its wheel is made of, besides kernels and what these import."""
-    metadata = _metadata(root, package, read_pyproject(root))
-    if metadata.readme and metadata.readme.file:
-        yield root / metadata.readme.file
-    yield from (root / file for file in metadata.license_files or ())
-    yield from (file for file, _ in _own_files(root, package))
 
 
 def _metadata(root: Path, package: Package, given: PyProject | None) -> StandardMetadata:

@@ -64,6 +64,13 @@ def parsed(data: bytes, display: str) -> tuple[Mapping[str, Any], Mapping[Path, 
         raise ManifestError(f"cannot be read: {ascii(str(error))[1:-1]}", Loc(display, 1)) from None
 
 
+def line_of(lines: Mapping[Path, int], path: Path) -> int:
+    """The line of a key, or of the nearest one around it that the text has."""
+    while path not in lines:
+        path = path[:-1]
+    return lines[path]
+
+
 class _Walk:
     """The tokens of a text with their lines, and a cursor."""
 

@@ -22,7 +22,7 @@ from typing import Any
 from kbuild.aot.manifest.kinds import InvalidText
 from kbuild.aot.manifest.package_kinds import version
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.positions import parsed, read_file
+from kbuild.aot.manifest.positions import line_of, parsed, read_file
 from kbuild.aot.manifest.reader import ManifestReader, described
 
 FILE = "pyproject.toml"
@@ -41,9 +41,7 @@ class PyProject:
 
     def line(self, path: KeyPath) -> int:
         """The line of a key, or of the nearest one around it."""
-        while path not in self.lines:
-            path = path[:-1]
-        return self.lines[path]
+        return line_of(self.lines, path)
 
 
 def read_pyproject(root: Path) -> PyProject | None:

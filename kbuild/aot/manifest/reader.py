@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from kbuild.aot.manifest.model import Value
 from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.positions import line_of
 from kbuild.errors import Loc, ManifestError, nearest
 
 T = TypeVar("T")
@@ -30,11 +31,8 @@ class ManifestReader:
 
     def error(self, path: KeyPath, message: str, help: str = "") -> None:
         """Notes a mistake at a key, or at the nearest key around it that the text has."""
-        nearest = path
-        while nearest not in self.lines:
-            nearest = nearest[:-1]
         text = f"{self._key(path)}: {message}" if path else message
-        self.errors.append(ManifestError(text, Loc(self.display, self.lines[nearest]), help))
+        self.errors.append(ManifestError(text, Loc(self.display, line_of(self.lines, path)), help))
 
     def _key(self, path: KeyPath) -> str:
         """`kernel "name": matrix.dtype[1]` for `("kernel", 0, "matrix", "dtype", 1)`."""

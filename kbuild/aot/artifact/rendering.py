@@ -29,6 +29,7 @@ from kbuild.aot.artifact.selection import (
 from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
+from kbuild.aot.manifest.model import TORCH_DTYPES
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.targets import TARGETS
 from kbuild.tensor_map import TensorMapType, number_of
@@ -42,27 +43,6 @@ FILES = {
     "kernels.h": "kernels.h.j2",
 }
 """Sources of a package, and what they are rendered from."""
-
-TORCH_DTYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16",
-}
-"""Attributes of the module torch, and their element types."""
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.aot.init.decorators import Decorations, heuristic_body
-from kbuild.aot.init.evaluate import Evaluator, NoValue
+from kbuild.aot.init.evaluate import Evaluator, NoValue, names_in
 from kbuild.aot.init.guesses import BOUNDS, Guess, is_block, is_flag, number_for, words_compared
 from kbuild.aot.init.launches import Launch, NoExpression
 from kbuild.aot.init.uses import Uses
@@ -225,7 +226,7 @@ class ConstantsReader:
                 sign = signs[type(operator)]
             case _:
                 return {}
-        names = {node.id for node in ast.walk(size) if isinstance(node, ast.Name)}
+        names = names_in(size)
         if (
             name not in self.integers
             or names & varying
@@ -294,7 +295,7 @@ class ConstantsReader:
 
     def _take_expression(self, name: str, text: str) -> bool:
         """Whether a manifest may compute a parameter so: from integers of calls, and constants that are known."""
-        names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+        names = names_in(ast.parse(text, mode="eval"))
         names -= {"cdiv", "min", "max", "abs", "next_power_of_2"}
         known = {name for name, value in self.found.values.items() if _is_number(value)}
         arguments = [n for n in self.integers if n in names]
@@ -380,10 +381,9 @@ def candidates_of(
     lists = {name: [*dict.fromkeys(row[name] for row in rows)] for name in (rows[0] if rows else {})}
     lists = {name: values for name, values in lists.items() if len(values) > 1 and None not in values}
     kept = [*{tuple(row[name] for name in lists) for row in rows}]
-    product = 1
-    for values in lists.values():
-        product *= len(values)
-    if product == len(kept) or not all(isinstance(v, int) for values in lists.values() for v in values):
+    if math.prod(map(len, lists.values())) == len(kept) or not all(
+        isinstance(v, int) for values in lists.values() for v in values
+    ):
         return lists, ""
     ordered = sorted(kept, key=lambda row: [lists[name].index(value) for name, value in zip(lists, row)])
     return lists, " or ".join(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.aot.init.constants import Constants, ConstantsReader, candidates_of
 from kbuild.aot.init.decorators import Decorations, read_decorations
-from kbuild.aot.init.evaluate import NoValue, last_name
+from kbuild.aot.init.evaluate import NoValue, last_name, names_in
 from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term, size_of
 from kbuild.aot.init.guesses import AXES, Guess, element_type, is_float_name
 from kbuild.aot.init.launches import Launch, NoExpression, launches_of, stride_axes
@@ -18,27 +19,12 @@ from kbuild.aot.init.uses import Uses, read_uses
 from kbuild.aot.init.verifying import LARGEST_TUNED, LARGEST_VERIFIED, launches_for
 from kbuild.aot.manifest.expressions import parse
 from kbuild.aot.manifest.load_tune import MAX_CANDIDATES
+from kbuild.aot.manifest.model import DTYPES, TORCH_DTYPES
 from kbuild.errors import ManifestError
 
 DTYPE_AXIS = ["fp16", "bf16", "fp32"]
-_TORCH = {
-    "float16": "fp16",
-    "half": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float": "fp32",
-    "float64": "fp64",
-}
-_TORCH |= {
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int": "i32",
-    "int64": "i64",
-    "long": "i64",
-    "bool": "i1",
-}
-_TORCH |= {"uint8": "u8", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
+_TORCH = {name: type_ for name, type_ in TORCH_DTYPES.items() if type_ in DTYPES}
+_TORCH |= {"half": "fp16", "float": "fp32", "int": "i32", "long": "i64"}
 _TL = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int1": "i1"}
 _TL |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)} | {
     f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)
@@ -232,7 +218,7 @@ def _draft_grid(draft: KernelDraft, launches: Sequence[Launch], known: Sequence[
             reason = f"{' '.join(str(error.args[0]).split())[:80]} cannot be read"
             launch.grid_names.clear()
             continue
-        used = {node.id for text in axes for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        used = set().union(*(names_in(ast.parse(text)) for text in axes))
         draft.grid = axes
         draft.grid_args = {name: "i32" for name in launch.grid_names if name in used}
         for name in draft.grid_args:
@@ -299,9 +285,7 @@ def _draft_tune(
     if decorations.keys:
         text = "autotune's key: a bucket for each range of them, with `when`, tunes them apart"
         draft.guess("tune", ", ".join(decorations.keys), text)
-    count = 1
-    for values in lists.values():
-        count *= len(values)
+    count = math.prod(map(len, lists.values()))
     if not lists:
         return
     shown = ", ".join(f"{name} {values}" for name, values in lists.items())

@@ -289,6 +289,11 @@ def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def names_in(node: ast.AST) -> set[str]:
+    """The names in an expression."""
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
 def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
     match target:
         case ast.Name(id=name):

@@ -34,6 +34,27 @@ DTYPES = (
 )
 """Element types, by the names that Triton's signatures use."""
 
+TORCH_DTYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
+"""Attributes of the module torch, and their element types."""
+
 HINTS = ("8", "16", "1")
 """What a run-time argument may be specialised to: divisible by 8 or 16, equal to one."""
 

@@ -16,7 +16,7 @@ typedef struct { unsigned grid[3], block, shared; uint64_t stream; void *context
 typedef struct { char entry[64], image[64]; int max_shared; void *context; } Function;
 
 static Launch launches[MAX_LAUNCHES];
-static int launch_count, load_count, push_count, sync_count, encode_count;
+static int launch_count, load_count, push_count, sync_count, encode_count, memset_count;
 static Function functions[MAX_FUNCTIONS];
 static int function_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -104,6 +104,7 @@ int cuModuleGetFunction(void **function, void *loaded, const char *entry)
 int cuModuleUnload(void *loaded) { (void)loaded; return 0; }
 int cuFuncSetAttribute(Function *function, int attribute, int value) { if (attribute == 8) function->max_shared = value; return 0; }
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = getenv("FAKE_CUDA_CAPTURING") != NULL; return 0; }
+int cuMemsetD8Async(uint64_t address, unsigned char value, size_t count, void *stream) { (void)address, (void)value, (void)count, (void)stream; FAIL("cuMemsetD8Async"); __sync_fetch_and_add(&memset_count, 1); return 0; }
 int cuStreamSynchronize(void *stream) { (void)stream; __sync_fetch_and_add(&sync_count, 1); return 0; }
 
 /* The fake driver's tensor map holds the values that it was made from. */

@@ -69,7 +69,7 @@ def test_dlpack(world):
 
 def test_encoding_of_floats(tmp_path):
     """Against numpy's float16 and float32, and bfloat16 by way of float64 arithmetic."""
-    text = (templates_directory() / "launcher_launch.h").read_text()
+    text = (templates_directory() / "launcher" / "launch.h").read_text()
     source = text[
         text.index("static uint64_t encode_float") : text.index("static int read_grid")
     ].removeprefix("static ")

@@ -38,7 +38,7 @@ def random_text(chance: random.Random, depth: int) -> str:
 
 def helpers() -> str:
     """The arithmetic of the launcher's template, without the tables below it."""
-    text = (templates_directory() / "launcher_tables.c.j2").read_text()
+    text = (templates_directory() / "launcher" / "launcher_tables.c.j2").read_text()
     return text[text.index("/* Arithmetic") : text.index("/* The tables. */")]
 
 

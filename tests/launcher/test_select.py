@@ -187,7 +187,7 @@ def test_bad_tables_are_reported(kernel, signature, values, message):
 
 
 def test_facts_have_the_same_bits_in_c_and_in_python():
-    text = (templates_directory() / "launcher_types.h").read_text()
+    text = (templates_directory() / "launcher" / "types.h").read_text()
     bits = {
         name: 1 << int(bit) for name, bit in re.findall(r"#define (\w+) \(UINT64_C\(1\) << (\d+)\)", text)
     }

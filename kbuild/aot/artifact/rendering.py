@@ -30,19 +30,34 @@ from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.model import TORCH_DTYPES
+from kbuild.aot.op.c_source import operator_context
+from kbuild.aot.op.python_source import bare_launches, python_context, resolve_backward
+from kbuild.aot.op.tables import OperatorTable
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.targets import TARGETS
 from kbuild.tensor_map import TensorMapType, number_of
 
 FILES = {
-    "__init__.py": "package_init.py.j2",
-    "dispatch.py": "dispatch.py.j2",
-    "dispatch.pyi": "dispatch.pyi.j2",
-    "_table.py": "table.py.j2",
-    "launcher_tables.c": "launcher_tables.c.j2",
-    "kernels.h": "kernels.h.j2",
+    **{
+        name: f"package/{name}.j2"
+        for name in (
+            "__init__.py",
+            "_table.py",
+            "_torch.py",
+            "dispatch.py",
+            "dispatch.pyi",
+            "kernels.h",
+            "launch.py",
+            "operators.py",
+            "operators.pyi",
+        )
+    },
+    "launcher_tables.c": "launcher/launcher_tables.c.j2",
 }
 """Sources of a package, and what they are rendered from."""
+
+_OF_OPERATORS = ("operators.py", "operators.pyi", "_torch.py")
+"""Those that a package without operators has not."""
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
@@ -61,6 +76,8 @@ class PackageTable:
     """Names of the archives, with the sha256 of their indices."""
     driver: int = ptxas_wheels.OLDEST_DRIVER
     """The oldest branch of drivers that run the cubins."""
+    operators: tuple[OperatorTable, ...] = ()
+    """Functions on tensors."""
 
     @property
     def build_id(self) -> str:
@@ -72,7 +89,9 @@ def render(package_dir: Path, table: PackageTable) -> list[Path]:
     """Writes all sources of the package; files that have the right bytes stay untouched.  Returns all their
     paths."""
     context = _context(table)
-    texts = {name: template.render(context) for name, template in templates().items()}
+    left_out = _OF_OPERATORS if not table.operators else ()
+    made = {name: template for name, template in templates().items() if name not in left_out}
+    texts = {name: template.render(context) for name, template in made.items()}
     texts["_selection.py"] = Path(selection.__file__).read_text(encoding="utf-8")
     texts["py.typed"] = ""
     package_dir.mkdir(parents=True, exist_ok=True)
@@ -116,7 +135,12 @@ def _context(table: PackageTable) -> dict[str, Any]:
     maps = list(
         dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if TensorMapType.parse(type_))
     )
+    operators = [python_context(operator, table.kernels) for operator in table.operators]
+    resolve_backward(operators, table.operators)
     return {
+        "operators": operators,
+        "operator_tables": [operator_context(operator) for operator in table.operators],
+        "bare_launches": bare_launches(table.operators, table.kernels),
         "package": table.package,
         "symbol": table.package.replace(".", "_"),
         "version": table.version,

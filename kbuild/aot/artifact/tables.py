@@ -29,6 +29,7 @@ from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.descriptors import DescriptorExtent, expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import HINT_WEIGHTS, Kernel, Manifest, Value, is_same
+from kbuild.aot.op.tables import make_operators
 from kbuild.compiler.backend.ptxas_wheels import OLDEST_DRIVER
 from kbuild.errors import ManifestError
 from kbuild.targets import devices_of
@@ -45,6 +46,8 @@ _RESERVED_FUNCTIONS = (
     "explain",
     "preload",
     "is_loaded",
+    "launch",
+    "operators",
     "os",
     "threading",
     "Path",
@@ -133,6 +136,11 @@ def make_table(
             kernels.append(replace(_make_kernel(kernel, own, targets), first_row=first_row))
             first_row += len(own)
     package = manifest.package
+    constants: dict[str, dict[str, set[int]]] = {}
+    for name, own in codes.items():
+        for code in own:
+            for constant, value in _constants(code.variant).items():
+                constants.setdefault(name, {}).setdefault(constant, set()).add(value)
     return PackageTable(
         package.name,
         package.version,
@@ -141,6 +149,7 @@ def make_table(
         tuple(kernels),
         tuple(sorted(archives.items())),
         driver,
+        make_operators(manifest, kernels, constants),
     )
 
 

@@ -30,6 +30,7 @@ _FLAGS = (
     "-std=gnu11",
     "-O1",
     "-fPIC",
+    "-fno-math-errno",  # so that a square root is an instruction, and nothing is asked of libm
     "-Wall",
     "-Wextra",
     "-fvisibility=hidden",
@@ -59,7 +60,7 @@ def core_command(cc: Sequence[str], output: str) -> list[str]:
         *_FLAGS,
         f"-I{python_headers()}",
         "-c",
-        str(templates_directory() / "launcher.c"),
+        str(templates_directory() / "launcher/launcher.c"),
         "-o",
         output,
     ]
@@ -83,7 +84,7 @@ def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:
         *cc,
         *_FLAGS,
         *_LINK_FLAGS,
-        f"-I{templates_directory()}",
+        f"-I{templates_directory() / 'launcher'}",
         TABLES,
         core,
         "-o",

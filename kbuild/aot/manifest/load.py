@@ -21,6 +21,7 @@ from kbuild.aot.manifest.reader import ManifestReader, described
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.manifest.write_out import inherit
+from kbuild.aot.op.load import load_ops
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup
 
@@ -48,6 +49,8 @@ def load_text(data: bytes, file: Path, display: str) -> Manifest:
         kernel for path, table in values.get("kernel", ()) if (kernel := load_kernel(reader, path, table))
     ]
     _check_names(reader)
+    if not reader.errors:
+        kernels = load_ops(reader, values["kernel"], kernels)
     if package and not reader.errors:
         _check_expansion(reader, Manifest(package, tuple(kernels)))
     if reader.errors:

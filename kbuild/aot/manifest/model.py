@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kbuild.aot.manifest.descriptors import is_descriptor
 from kbuild.aot.manifest.expressions import NUM_SMS, Expression, evaluate, parse
+from kbuild.aot.op.model import Op
 from kbuild.options import DEFAULTS, CompileOptions, options
 
 Value = bool | int | float | str | None
@@ -69,6 +70,8 @@ RESERVED_NAMES = (
     "explain",
     "preload",
     "is_loaded",
+    "launch",
+    "operators",
     "cubins",
     "arch",
     "stream",
@@ -333,6 +336,8 @@ class Kernel:
     arrays of addresses."""
     tune: Tune | None = field(default=None, repr=False)
     """What `kbuild tune` tries on a GPU; without the table nothing."""
+    op: Op | None = None
+    """The operator on tensors that the package has in place of the bare launch, which is then in its module `launch`."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ from kbuild.aot.manifest.package_kinds import (
     version,
 )
 from kbuild.aot.manifest.table import Key, Table
+from kbuild.aot.op.schema import OP
+from kbuild.aot.op.schema import TABLES as OP_TABLES
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.options import CompileOptions, options
 from kbuild.targets import ARCHS
@@ -356,12 +358,7 @@ KERNEL = Table(
         ),
         Key("config", (Kernel, "configs"), CONFIG, repeated=True),
         Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
-        Key(
-            "op",
-            None,
-            Nothing(refusal="is reserved for operators on tensors", advice="leave it out"),
-            doc="Reserved for operators on tensors, and refused until there are any.",
-        ),
+        Key("op", (Kernel, "op"), OP),
         Key("verify", (Kernel, "verify"), VERIFY),
         Key(
             "unverified",
@@ -470,5 +467,6 @@ TABLES = (
     BUCKET,
     TUNE_VALUES,
     CANDIDATES,
+    *OP_TABLES,
 )
 """All of them, in the order in which a manifest is read."""

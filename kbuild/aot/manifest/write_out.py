@@ -53,7 +53,7 @@ def inherit(reader: ManifestReader) -> None:
             )
         elif isinstance(like, str):
             base = written[first[like]]
-            own = {name for name in base if name in table} | {"name", "like"}
+            own = {name for name in base if name in table} | {"name", "like", "op"}
             for place, line in [*reader.lines.items()]:
                 if place[:2] == ("kernel", first[like]) and len(place) > 2 and place[2] not in own:
                     reader.lines[(*path, *place[2:])] = line

@@ -371,9 +371,9 @@ CASES = [
         'grid = ["cdiv',
         'op = {}\ngrid = ["cdiv',
         10,
-        K + "op: is reserved for operators on tensors; leave it out",
+        K + 'op: missing key "inputs"',
     ),
-    (None, "[kernel.op]\nschema = 5", 32, K + "op: is reserved for operators on tensors; leave it out"),
+    (None, "[kernel.op]\nschema = 5", 33, K + "op.schema: unknown key"),
     ("when = { n = ", "when = { arch = [], n = ", 22, K + "config[1].when.arch: expected at least one value"),
     (
         None,

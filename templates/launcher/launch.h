@@ -128,10 +128,13 @@ static PyObject *tuple_of_slots(PyObject *const *slots, int count)
     return tuple;
 }
 
+static PyObject *describe_launch(const Kernel *kernel, const Call *call);
+
 static PyObject *refuse_call(const Kernel *kernel, const Call *call)
 {
     PyObject *facts = tuple_of_bits(call->facts, kernel->fact_count);
-    PyObject *arguments = tuple_of_slots(call->slots, kernel->parameter_count + kernel->option_count);
+    PyObject *arguments = call->operator_call ? describe_launch(kernel, call)
+                                              : tuple_of_slots(call->slots, kernel->parameter_count + kernel->option_count);
     if (facts && arguments)
         has_raised(PyObject_CallFunction(hooks.no_variant, "iiOO", (int)(kernel - kernels), call->device, facts, arguments));
     Py_XDECREF(facts);
@@ -139,7 +142,7 @@ static PyObject *refuse_call(const Kernel *kernel, const Call *call)
     return NULL;
 }
 
-#include "launcher_maps.h"
+#include "maps.h"
 
 /* Waits for the streams on which arguments will be ready, unless the launch is captured: a graph reads its arrays when it runs,
    and waiting would end the capture. */
@@ -264,4 +267,6 @@ PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, Py_ssi
     return result;
 }
 
-#include "launcher_module.h"
+#include "operators.h"
+
+#include "module.h"

@@ -10,15 +10,6 @@ static const Kernel *kernel_of(PyObject *index)
     return NULL;
 }
 
-/* The multiprocessors of the device that a call would be launched on; -1 with an exception. */
-static int multiprocessors_of(Call *call)
-{
-    if (call->device < 0 && (call->device = default_device()) < 0)
-        return -1;
-    const Device *device = get_device(call->device);
-    return device ? device->num_sms : -1;
-}
-
 /* _facts(kernel, multiprocessors, *arguments, **keywords): (ordinal or -1, facts, arguments, grid), without the device's own facts.
    The number of multiprocessors is that of a device which need not be there; 0 stands for the call's own. */
 static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
@@ -133,14 +124,26 @@ static PyObject *bind_hooks(PyObject *module, PyObject *arguments)
     return Py_NewRef(Py_None);
 }
 
+/* _bind_operators(dispatch, allocate): what operators.py does for them. */
+static PyObject *bind_operator_hooks(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OO", &hooks.dispatch, &hooks.allocate))
+        return NULL;
+    Py_INCREF(arguments);
+    return Py_NewRef(Py_None);
+}
+
 #define FASTCALL(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
 
 static const PyMethodDef own_methods[] = {
     { "_facts", FASTCALL(call_facts), NULL },
     { "_grid", FASTCALL(call_grid), NULL },
+    { "_launches", FASTCALL(operator_launches), NULL },
     { "_select", select_facts, METH_VARARGS, NULL },
     { "_device_facts", facts_of_device, METH_VARARGS, NULL },
     { "_bind", bind_hooks, METH_VARARGS, NULL },
+    { "_bind_operators", bind_operator_hooks, METH_VARARGS, NULL },
     { "_open_driver", open_driver, METH_O, NULL },
     { "_open_device", open_device, METH_O, NULL },
     { "_device", device_properties, METH_O, NULL },
@@ -165,6 +168,27 @@ static PyMethodDef *all_methods(void)
 
 static struct PyModuleDef definition = { PyModuleDef_HEAD_INIT, .m_name = "_launcher", .m_size = -1 };
 
+/* The functions of operators, in a module of their own, for they have the names of kernels. */
+static PyMethodDef *operator_methods(int is_run)
+{
+    PyMethodDef *methods = PyMem_Calloc(operator_count + 1, sizeof *methods);
+    for (int i = 0; methods && i < operator_count; i++)
+        methods[i] = (PyMethodDef){ operators[i].name, FASTCALL(is_run ? operators[i].run : operators[i].call), NULL };
+    return methods;
+}
+
+static struct PyModuleDef call_definition = { PyModuleDef_HEAD_INIT, .m_name = "_launcher._call", .m_size = -1 };
+static struct PyModuleDef run_definition = { PyModuleDef_HEAD_INIT, .m_name = "_launcher._run", .m_size = -1 };
+
+static int add_operators(PyObject *module, const char *name, struct PyModuleDef *of, int is_run)
+{
+    of->m_methods = of->m_methods ? of->m_methods : operator_methods(is_run);
+    PyObject *functions = of->m_methods ? PyModule_Create(of) : PyErr_NoMemory();
+    int status = functions ? PyObject_SetAttrString(module, name, functions) : -1;
+    Py_XDECREF(functions);
+    return status;
+}
+
 static int intern_names(void)
 {
     for (int k = 0; k < kernel_count; k++) {
@@ -187,6 +211,7 @@ static int intern_names(void)
     names.shape = PyUnicode_InternFromString("shape");
     names.stride = PyUnicode_InternFromString("stride");
     names.torch = PyUnicode_InternFromString("torch");
+    names.requires_grad = PyUnicode_InternFromString("requires_grad");
     names.torch_cuda = PyUnicode_InternFromString("torch.cuda");
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -202,7 +227,8 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__launcher(void)
     PyObject *module = PyModule_Create(&definition);
     if (!module)
         return NULL;
-    if (intern_names() < 0 || PyModule_AddStringConstant(module, "build_id", build_id) < 0 ||
+    if (intern_names() < 0 || add_operators(module, "_call", &call_definition, 0) < 0 ||
+        add_operators(module, "_run", &run_definition, 1) < 0 || PyModule_AddStringConstant(module, "build_id", build_id) < 0 ||
         pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
         Py_DECREF(module);
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();

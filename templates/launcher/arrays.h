@@ -12,7 +12,9 @@ typedef struct {
     uint64_t byte_offset;
 } DLTensor;
 
-enum { DLPACK_INT = 0, DLPACK_UNSIGNED = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6, DLPACK_CUDA = 2, DLPACK_CUDA_MANAGED = 13 };
+enum { DLPACK_INT = 0, DLPACK_UNSIGNED = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6,
+       DLPACK_FLOAT8_E4M3FN = 10, DLPACK_FLOAT8_E4M3FNUZ = 11, DLPACK_FLOAT8_E5M2 = 12, DLPACK_FLOAT8_E5M2FNUZ = 13,
+       DLPACK_CUDA = 2, DLPACK_CUDA_MANAGED = 13 };
 
 /* CU_STREAM_LEGACY, another name of the stream 0. */
 enum { DEFAULT_STREAM = 1 };
@@ -30,10 +32,15 @@ typedef struct {
     int device;                 /* ordinal, -1 while unknown */
     int offline;                /* arguments stand for others on a device: nothing is asked of the driver */
     int has_torch_tensor;
+    const struct ExchangeApi *exchange; /* of the tensors, NULL: there is none */
     int has_stream;
     int none;                   /* the last pointer that was given as None, -1: none was */
     int producer_count, held_count;
     uint64_t stream;            /* the CUstream's address */
+    /* Where an operator launches, instead of slots: the call, which launch of it this is, and the values of options. */
+    const struct OpCall *operator_call;
+    const struct OpLaunch *operator_launch;
+    const Value *operator_options;
 } Call;
 
 static int slots_of(const Kernel *kernel)
@@ -70,75 +77,8 @@ static PyObject *held_of(const Call *call, int index)
     return NULL;
 }
 
-enum { DTYPE_SLOTS = 128, KNOWN_TYPES = 8 };
-
-static struct {
-    PyObject *tensor;                    /* torch.Tensor; NULL until torch is found in sys.modules */
-    PyObject *current_stream;            /* torch._C._cuda_getCurrentRawStream; NULL where torch has no CUDA */
-    PyTypeObject *types[KNOWN_TYPES];    /* classes known to be tensors */
-    PyObject *dtypes[DTYPE_SLOTS];       /* dtype objects, hashed by address */
-    uint64_t dtype_bits[DTYPE_SLOTS];
-    int next_type;
-} torch;
-
 static struct { PyObject *data_ptr, *dtype, *get_device, *numel, *array_interface, *dlpack, *dlpack_device, *shape, *stride, *torch,
-                *torch_cuda; } names;
-
-static unsigned dtype_slot(const PyObject *dtype)
-{
-    uintptr_t slot = ((uintptr_t)dtype >> 4) * 0x9E3779B1u >> 8 & (DTYPE_SLOTS - 1);
-    while (torch.dtypes[slot] && torch.dtypes[slot] != dtype)
-        slot = (slot + 1) & (DTYPE_SLOTS - 1);
-    return (unsigned)slot;
-}
-
-/* Looks whether torch has been imported by now; never imports it. */
-static void find_torch(void)
-{
-    PyObject *module = PyImport_GetModule(names.torch);
-    PyObject *tensor = module ? PyObject_GetAttrString(module, "Tensor") : NULL;
-    if (tensor) {
-        for (int i = 0; i < torch_type_count; i++) {
-            PyObject *dtype = PyObject_GetAttrString(module, torch_types[i].name);
-            if (!dtype) {
-                PyErr_Clear();
-                continue;
-            }
-            unsigned slot = dtype_slot(dtype);
-            torch.dtypes[slot] = dtype;
-            torch.dtype_bits[slot] = torch_types[i].bit;
-        }
-        PyObject *inner = PyObject_GetAttrString(module, "_C");
-        torch.current_stream = inner ? PyObject_GetAttrString(inner, "_cuda_getCurrentRawStream") : NULL;
-        Py_XDECREF(inner);
-        torch.tensor = tensor;
-    }
-    PyErr_Clear();
-    Py_XDECREF(module);
-}
-
-static inline int is_known_tensor(PyObject *value)
-{
-    PyTypeObject *type = Py_TYPE(value);
-    for (int i = 0; i < KNOWN_TYPES; i++)
-        if (torch.types[i] == type)
-            return 1;
-    return 0;
-}
-
-/* The same for an object of a class that was not met before. */
-static int is_torch_tensor(PyObject *value)
-{
-    if (!torch.tensor)
-        find_torch();
-    if (!torch.tensor || PyObject_IsInstance(value, torch.tensor) != 1) {
-        PyErr_Clear();
-        return 0;
-    }
-    if (torch.next_type < KNOWN_TYPES)
-        torch.types[torch.next_type++] = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(value));
-    return 1;
-}
+                *torch_cuda, *requires_grad; } names;
 
 /* The name of an object's class; NULL, without an exception, where its metaclass gives none. */
 static PyObject *name_of_type(PyObject *value)
@@ -214,50 +154,6 @@ static int take_unsigned(PyObject *object, uint64_t *value)
     return *value == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
 }
 
-static int read_torch_tensor(const Kernel *kernel, int index, PyObject *tensor, Call *call, uint64_t *type)
-{
-    int64_t device = -1, count = 0;
-    PyObject *dtype = PyObject_GetAttr(tensor, names.dtype);
-    if (!dtype)
-        return -1;
-    *type = torch.dtype_bits[dtype_slot(dtype)];
-    Py_DECREF(dtype);
-    PyObject *address = PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL);
-    if (!address)
-        return -1;
-    if (take_unsigned(address, &call->values[index].address) < 0)
-        return no_address(kernel, index);
-    if (take_integer(PyObject_CallMethodObjArgs(tensor, names.get_device, NULL), &device) < 0)
-        return -1;
-    if (device < 0 && !call->offline) {
-        PyErr_Format(PyExc_ValueError, "%s(): %s is not on a CUDA device; move it there with %s.cuda()",
-                     kernel->name, kernel->parameters[index].name, kernel->parameters[index].name);
-        return -1;
-    }
-    if (!call->values[index].address && !call->offline) {
-        if (take_integer(PyObject_CallMethodObjArgs(tensor, names.numel, NULL), &count) < 0)
-            return -1;
-        if (count > 0)
-            return no_memory(kernel, index);
-    }
-    call->has_torch_tensor = 1;
-    return join_device(kernel, index, call, device);
-}
-
-/* The device that an address belongs to, if the driver knows it. */
-static int locate_address(const Kernel *kernel, int index, Call *call)
-{
-    int ordinal = -1;
-    uint64_t address = call->values[index].address;
-    if (!address || call->offline)
-        return 0;
-    if (need_driver() < 0)
-        return -1;
-    if (driver.cuPointerGetAttribute(&ordinal, POINTER_DEVICE_ORDINAL, address) != CUDA_SUCCESS || ordinal < 0)
-        return 0;
-    return join_device(kernel, index, call, ordinal);
-}
-
 /* The number that a type's text ends with.  strtol would bind the library to the glibc that it was built with. */
 static long read_size(const char *digits)
 {
@@ -281,6 +177,40 @@ static uint64_t type_of_format(char code, long size)
     case 'V': return TYPE_MASK; /* bytes without a type, as ml_dtypes has them: the other arguments decide */
     default: return 0;
     }
+}
+
+/* The element type of a DLPack tensor; 0 where it is none that is known. */
+static uint64_t type_of_dlpack(const DLTensor *tensor)
+{
+    long size = tensor->dtype.lanes == 1 && tensor->dtype.bits % 8 == 0 ? tensor->dtype.bits / 8 : 0;
+    switch (tensor->dtype.code) {
+    case DLPACK_INT: return type_of_format('i', size);
+    case DLPACK_UNSIGNED: return type_of_format('u', size);
+    case DLPACK_FLOAT: return type_of_format('f', size);
+    case DLPACK_BFLOAT: return size == 2 ? TYPE_BF16 : 0;
+    case DLPACK_BOOL: return type_of_format('b', size);
+    case DLPACK_FLOAT8_E4M3FN: return TYPE_FP8E4NV;
+    case DLPACK_FLOAT8_E4M3FNUZ: return TYPE_FP8E4B8;
+    case DLPACK_FLOAT8_E5M2: return TYPE_FP8E5;
+    case DLPACK_FLOAT8_E5M2FNUZ: return TYPE_FP8E5B16;
+    default: return 0;
+    }
+}
+
+#include "torch.h"
+
+/* The device that an address belongs to, if the driver knows it. */
+static int locate_address(const Kernel *kernel, int index, Call *call)
+{
+    int ordinal = -1;
+    uint64_t address = call->values[index].address;
+    if (!address || call->offline)
+        return 0;
+    if (need_driver() < 0)
+        return -1;
+    if (driver.cuPointerGetAttribute(&ordinal, POINTER_DEVICE_ORDINAL, address) != CUDA_SUCCESS || ordinal < 0)
+        return 0;
+    return join_device(kernel, index, call, ordinal);
 }
 
 /* Replaces what is wrong with an argument, but no exception of another kind, by a TypeError that names it. */
@@ -424,15 +354,7 @@ static int read_dlpack(const Kernel *kernel, int index, PyObject *value, Call *c
     const DLTensor *tensor = tensor_of(capsule);
     if (!tensor)
         return malformed(kernel, index, "__dlpack__()");
-    long size = tensor->dtype.lanes == 1 && tensor->dtype.bits % 8 == 0 ? tensor->dtype.bits / 8 : 0;
-    switch (tensor->dtype.code) {
-    case DLPACK_INT: *type = type_of_format('i', size); break;
-    case DLPACK_UNSIGNED: *type = type_of_format('u', size); break;
-    case DLPACK_FLOAT: *type = type_of_format('f', size); break;
-    case DLPACK_BFLOAT: *type = size == 2 ? TYPE_BF16 : 0; break;
-    case DLPACK_BOOL: *type = type_of_format('b', size); break;
-    default: *type = 0;
-    }
+    *type = type_of_dlpack(tensor);
     call->values[index].address = tensor->data ? (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset : 0;
     int has_elements = !tensor->data && !call->offline;
     for (int i = 0; has_elements && i < tensor->ndim; i++)

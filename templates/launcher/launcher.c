@@ -12,10 +12,10 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "launcher_types.h"
+#include "types.h"
 
-#include "launcher_driver.h"
-#include "launcher_arguments.h"
+#include "driver.h"
+#include "arguments.h"
 static int row_matches(const Kernel *kernel, const VariantEntry *row, const uint64_t *facts, int *failing)
 {
     for (int i = 0; i < kernel->fact_count; i++)
@@ -214,6 +214,12 @@ static int choose_stream(Call *call)
         return 0;
     if (!call->has_torch_tensor && !torch.tensor)
         find_torch();
+    void *current = NULL;
+    if (call->exchange && call->exchange->current_stream(DLPACK_CUDA, call->device, &current) == 0) {
+        call->stream = (uint64_t)(uintptr_t)current;
+        return 0;
+    }
+    PyErr_Clear();
     if (torch.current_stream && (call->has_torch_tensor || torch_is_initialized())) {
         PyObject *ordinal = PyLong_FromLong(call->device);
         int status = take_unsigned(ordinal ? PyObject_CallFunctionObjArgs(torch.current_stream, ordinal, NULL) : NULL, &call->stream);
@@ -224,4 +230,4 @@ static int choose_stream(Call *call)
     return 0;
 }
 
-#include "launcher_launch.h"
+#include "launch.h"

@@ -1,7 +1,7 @@
 /* Arguments of a call as the facts that dispatch needs: which types they may have, which numbers divide them, which values they are. */
 
-#include "launcher_arrays.h"
-#include "launcher_handles.h"
+#include "arrays.h"
+#include "handles.h"
 
 /* What is known of which powers of two divide a number. */
 static inline uint64_t divisibility(uint64_t number)
@@ -102,7 +102,7 @@ static int read_integer(const Kernel *kernel, int index, PyObject *value, Call *
     return 0;
 }
 
-#include "launcher_extents.h"
+#include "extents.h"
 
 static int read_parameter(const Kernel *kernel, int index, PyObject *value, Call *call)
 {

@@ -61,6 +61,7 @@ enum {
     X(cuFuncSetAttribute, (CUfunction, int, int)) \
     X(cuStreamIsCapturing, (CUstream, int *)) \
     X(cuStreamSynchronize, (CUstream)) \
+    X(cuMemsetD8Async, (uint64_t, unsigned char, size_t, CUstream)) \
     X(cuLaunchKernel, (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
                        unsigned int, CUstream, void **, void **))
 
@@ -111,6 +112,8 @@ static struct {
     PyObject *no_variant;   /* (kernel, ordinal, facts, arguments): raises NoVariantError */
     PyObject *driver_error; /* (call, code, name, text, version, row): raises DriverError */
     PyObject *launch_error; /* the class LaunchError */
+    PyObject *dispatch;     /* of operators.py: (operator, arguments): calls it by torch's dispatcher */
+    PyObject *allocate;     /* of operators.py: (name, array, shape, type): makes an array beside another */
 } hooks;
 
 /* A hook that raises has returned: an exception is set, whatever it did. */

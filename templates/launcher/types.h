@@ -120,3 +120,5 @@ extern const TorchType torch_types[];
 /* Of launcher.c. */
 PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, intptr_t count, PyObject *keywords);
 #pragma GCC visibility pop
+
+#include "operator_types.h"

@@ -71,25 +71,12 @@ static int dlpack_extent(const DLTensor *tensor, int axis, Axis *found)
     return 0;
 }
 
-/* A size or stride of a tensor that the kernel takes as a tensor descriptor.  An axis of one element has any stride. */
-static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
+/* A size or stride of an axis of a tensor that the kernel takes as a tensor descriptor.  An axis of one element has any stride. */
+static int check_extent(const Kernel *kernel, int index, const Axis *found, Call *call, uint64_t *fact)
 {
     const LaunchParameter *extent = &kernel->parameters[index];
     const char *name = kernel->parameters[extent->tensor].name;
-    PyObject *held = held_of(call, extent->tensor);
-    Axis found = { 0, 0, 0 };
-    if (held && PyCapsule_CheckExact(held)) {
-        if (dlpack_extent(tensor_of(held), extent->axis, &found) < 0)
-            return malformed(kernel, extent->tensor, "__dlpack__()");
-    } else if (held) {
-        if (interface_extent(held, extent->axis, &found) < 0)
-            return malformed(kernel, extent->tensor, "__cuda_array_interface__");
-    } else if (value == Py_None || PyLong_Check(value)) {
-        return wrong_type(kernel, extent->tensor, "a tensor, whose sizes and strides the kernel needs", value);
-    } else if (torch_extent(value, extent->axis, &found) < 0) {
-        return -1;
-    }
-    int64_t rank = found.rank, size = found.size, stride = found.stride;
+    int64_t rank = found->rank, size = found->size, stride = found->stride;
     if (rank != extent->rank) {
         PyErr_Format(PyExc_ValueError, "%s(): %s has %lld dimensions, the kernel takes %d", kernel->name, name, (long long)rank, extent->rank);
         return -1;
@@ -108,4 +95,24 @@ static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *c
     call->values[index].integer = !extent->stride_bytes ? size : size > 1 ? stride : 16;
     *fact = integer_facts(call->values[index].integer, 0);
     return 0;
+}
+
+/* The same, read off the tensor. */
+static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
+{
+    const LaunchParameter *extent = &kernel->parameters[index];
+    PyObject *held = held_of(call, extent->tensor);
+    Axis found = { 0, 0, 0 };
+    if (held && PyCapsule_CheckExact(held)) {
+        if (dlpack_extent(tensor_of(held), extent->axis, &found) < 0)
+            return malformed(kernel, extent->tensor, "__dlpack__()");
+    } else if (held) {
+        if (interface_extent(held, extent->axis, &found) < 0)
+            return malformed(kernel, extent->tensor, "__cuda_array_interface__");
+    } else if (value == Py_None || PyLong_Check(value)) {
+        return wrong_type(kernel, extent->tensor, "a tensor, whose sizes and strides the kernel needs", value);
+    } else if (torch_extent(value, extent->axis, &found) < 0) {
+        return -1;
+    }
+    return check_extent(kernel, index, &found, call, fact);
 }

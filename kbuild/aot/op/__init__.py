@@ -1,0 +1,1 @@
+"""Operators: functions on tensors over the bare launches of kernels."""

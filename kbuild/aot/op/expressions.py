@@ -1,0 +1,254 @@
+"""Expressions of operators: integers as those of grids, and numbers for scalars such as `D ** -0.5`.
+
+    cdiv(N, 128)      stride(q, H)      given(bias)      1 / (D * temperature)      sqrt(D) if causal else 1.0
+
+`stride(q, H)` is the stride of a tensor along a dimension, in elements; `given(bias)` is 1 where an optional tensor
+is there.  They become plain names, so that the integers are those of `manifest/expressions.py`.  An expression is a
+number where it has `/`, `**`, a number with a point, or the name of one; exponents are whole numbers, 0.5 or -0.5.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from kbuild.aot.manifest import expressions
+from kbuild.errors import ManifestError
+
+_NUMBER_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_ROOTS = (0.5, -0.5)
+
+
+@dataclass(frozen=True)
+class OpScope:
+    """What an expression may name."""
+
+    dims: Collection[str]
+    scalars: Mapping[str, str] = field(default_factory=dict)
+    """Their kinds, by name."""
+    tensors: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The dimensions of each tensor."""
+    optional: Collection[str] = ()
+    """Tensors that may be None."""
+    constants: Collection[str] = ()
+    """Compile-time integers of the kernel."""
+
+
+@dataclass(frozen=True)
+class OpExpression:
+    """A checked expression of an operator."""
+
+    text: str
+    """As the manifest has it."""
+    kind: str
+    """`int`, `float` or `str`; of a single name or constant also `bool`."""
+    plain: str
+    """The text with plain names for strides and the presence of tensors."""
+    strides: tuple[tuple[str, str], ...] = ()
+    """Tensors and dimensions whose strides it names."""
+    constants: tuple[str, ...] = ()
+    """Compile-time integers that it names."""
+
+    @property
+    def tree(self) -> ast.expr:
+        """The syntax tree of `plain`."""
+        return ast.parse(self.plain, mode="eval").body
+
+
+def stride_name(tensor: str, dim: str) -> str:
+    """The plain name of a stride."""
+    return f"stride__{tensor}__{dim}"
+
+
+def given_name(tensor: str) -> str:
+    """The plain name of the presence of a tensor."""
+    return f"given__{tensor}"
+
+
+def parse(text: str, scope: OpScope, where: str) -> OpExpression:
+    """Check an expression; a ManifestError begins with `where`, the manifest's key."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ManifestError(
+            f'{where}: "{text}" is not an expression', help="write for example stride(x, N) or D ** -0.5"
+        ) from error
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
+        return OpExpression(text, "str", ast.unparse(tree))
+    if isinstance(tree, ast.Name) and scope.scalars.get(tree.id) in ("str", "bool"):
+        return OpExpression(text, scope.scalars[tree.id], tree.id)
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, bool):
+        return OpExpression(text, "bool", ast.unparse(tree))
+    renamer = _Renamer(scope, text, where)
+    plain = ast.unparse(renamer.visit(tree))
+    names = [
+        *scope.dims,
+        *(name for name, kind in scope.scalars.items() if kind in ("int", "bool")),
+        *(stride_name(*stride) for stride in renamer.strides),
+        *(given_name(name) for name in scope.optional),
+        *(name for name in scope.constants if name not in scope.dims and name not in scope.scalars),
+        expressions.NUM_SMS,
+    ]
+    strides = tuple(dict.fromkeys(renamer.strides))
+    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*scope.dims, *scope.scalars}
+    constants = tuple(sorted(own & {*scope.constants}))
+    if not _is_number(tree, scope):
+        expressions.parse(plain, names, where)
+        return OpExpression(text, "int", plain, strides, constants)
+    _check_number(ast.parse(plain, mode="eval").body, scope, names, text, where)
+    return OpExpression(text, "float", plain, strides, constants)
+
+
+class _Renamer(ast.NodeTransformer):
+    """Replaces `stride(q, H)` and `given(bias)` by plain names."""
+
+    def __init__(self, scope: OpScope, text: str, where: str) -> None:
+        self.scope, self.text, self.where = scope, text, where
+        self.strides: list[tuple[str, str]] = []
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        words = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
+        match node.func, words:
+            case ast.Name(id="stride"), [tensor, dim] if tensor in self.scope.tensors:
+                known = self.scope.tensors[tensor]
+                if dim not in known:
+                    raise self._fail(f"{tensor} has no dimension {dim}", f"it has {', '.join(known)}")
+                self.strides.append((tensor, dim))
+                return ast.Name(stride_name(tensor, dim), ast.Load())
+            case ast.Name(id="stride"), _:
+                known = ", ".join(self.scope.tensors)
+                raise self._fail(
+                    "stride takes a tensor and one of its dimensions", f"the tensors are {known}"
+                )
+            case ast.Name(id="given"), [tensor] if tensor in self.scope.optional:
+                return ast.Name(given_name(tensor), ast.Load())
+            case ast.Name(id="given"), _:
+                known = ", ".join(self.scope.optional) or "none"
+                raise self._fail("given takes an optional tensor", f"the optional tensors are {known}")
+        self.generic_visit(node)
+        return node
+
+    def _fail(self, message: str, help: str) -> ManifestError:
+        return ManifestError(f'{self.where}: {message} in "{self.text}"', help=help)
+
+
+def _is_number(tree: ast.expr, scope: OpScope) -> bool:
+    """Whether an expression is a number with a fraction."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=float()) | ast.BinOp(op=ast.Div() | ast.Pow()):
+                return True
+            case ast.Name(id=name) if scope.scalars.get(name) == "float":
+                return True
+            case ast.Call(func=ast.Name(id="sqrt")):
+                return True
+    return False
+
+
+def _check_number(node: ast.expr, scope: OpScope, names: Collection[str], text: str, where: str) -> None:
+    def fail(message: str, help: str = "") -> ManifestError:
+        return ManifestError(f'{where}: {message} in "{text}"', help=help)
+
+    if not _is_number(node, scope):
+        expressions.parse(ast.unparse(node), names, where)
+        return
+    match node:
+        case ast.Constant(value=value):
+            if not math.isfinite(value):  # type: ignore[arg-type]
+                raise fail(f"{value} is not a finite number")
+        case ast.Name():
+            pass
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            _check_number(operand, scope, names, text, where)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            exponent = _exponent(right)
+            if exponent is None:
+                raise fail(
+                    f'unknown exponent "{ast.unparse(right)}"',
+                    "exponents are whole numbers from -8 to 8, 0.5 and -0.5",
+                )
+            _check_number(left, scope, names, text, where)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _NUMBER_OPERATORS:
+            _check_number(left, scope, names, text, where)
+            _check_number(right, scope, names, text, where)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            expressions.parse(ast.unparse(test), names, where)
+            _check_number(body, scope, names, text, where)
+            _check_number(orelse, scope, names, text, where)
+        case ast.Call(func=ast.Name(id="sqrt"), args=[operand], keywords=[]):
+            _check_number(operand, scope, names, text, where)
+        case _:
+            raise fail(
+                f'"{ast.unparse(node)}" is not a number',
+                "write numbers, names, + - * / **, sqrt, … if … else …",
+            )
+
+
+def _exponent(node: ast.expr) -> int | float | None:
+    """The value of an exponent that is allowed."""
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            value = -value
+        case ast.Constant(value=int() | float() as value):
+            pass
+        case _:
+            return None
+    return value if value in _ROOTS or (value == int(value) and abs(value) <= 8) else None
+
+
+def to_c(expression: OpExpression, integer: Callable[[str], str], number: Callable[[str], str | None]) -> str:
+    """The expression in C: an `int64_t`, or a `double` where its kind is `float`.
+
+    `integer` prints a name as an int64_t, `number` one that is a double, and gives None for others; faults are added
+    to an `int *fault` in scope.
+    """
+    tree = expression.tree
+    if expression.kind != "float":
+        return _integer_c(tree, integer)
+    return _number_c(tree, integer, number)
+
+
+def _integer_c(node: ast.expr, integer: Callable[[str], str]) -> str:
+    text = ast.unparse(node)
+    return expressions.to_c(expressions.Expression(text, ()), integer)
+
+
+def _number_c(node: ast.expr, integer: Callable[[str], str], number: Callable[[str], str | None]) -> str:
+    def of(child: ast.expr) -> str:
+        return _number_c(child, integer, number)
+
+    match node:
+        case ast.Constant(value=float() as value):
+            return f"({value!r})"
+        case ast.Name(id=name) if found := number(name):
+            return found
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return f"(-{of(operand)})"
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return of(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            exponent = _exponent(right)
+            if exponent in _ROOTS:
+                root = f"__builtin_sqrt({of(left)})"
+                return root if exponent == 0.5 else f"(1.0 / {root})"
+            return f"power({of(left)}, {exponent})"
+        case ast.BinOp(left=left, op=op, right=right) if _has_number(node, number):
+            return f"({of(left)} {_NUMBER_OPERATORS[type(op)]} {of(right)})"
+        case ast.IfExp(test=test, body=body, orelse=orelse) if _has_number(node, number):
+            return f"({_integer_c(test, integer)} != 0 ? {of(body)} : {of(orelse)})"
+        case ast.Call(func=ast.Name(id="sqrt"), args=[operand]):
+            return f"__builtin_sqrt({of(operand)})"
+    return f"(double)({_integer_c(node, integer)})"
+
+
+def _has_number(node: ast.expr, number: Callable[[str], str | None]) -> bool:
+    names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+    scope = OpScope((), {name: "float" for name in names if number(name)})
+    return _is_number(node, scope)
+
+
+def to_python(expression: OpExpression) -> str:
+    """An integer expression in Python, over `cdiv`, `next_power_of_2`, and a name for each dimension and scalar."""
+    return ast.unparse(expression.tree)

@@ -1,0 +1,176 @@
+/* Shapes of tensors against the words of their declaration. */
+
+static int refuse_rank(const Kernel *arguments, int index, int64_t rank)
+{
+    PyErr_Format(PyExc_ValueError, "%s(): %s has %lld dimensions; operators take up to %d", arguments->name,
+                 arguments->parameters[index].name, (long long)rank, (int)MAX_RANK);
+    return -1;
+}
+
+/* A tuple of sizes or strides. */
+static PyObject *tuple_of_integers(const int64_t *numbers, int count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *item = PyLong_FromLongLong(numbers[i]);
+        if (!item) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+        PyTuple_SetItem(tuple, i, item);
+    }
+    return tuple;
+}
+
+/* Raises a ValueError about a tensor: `format` has %S for its shape, and may have %S for its strides. */
+static int wrong_shape(const OpCall *oc, int tensor, const char *what)
+{
+    const OpTensor *declared = &oc->op->tensors[tensor];
+    const Extents *found = &oc->extents[tensor];
+    PyObject *sizes = tuple_of_integers(found->sizes, found->rank), *strides = tuple_of_integers(found->strides, found->rank);
+    if (sizes && strides)
+        PyErr_Format(PyExc_ValueError, "%s(): %s %s: it has the shape %S with strides %S, and is declared as (%s)", oc->op->name,
+                     declared->name, what, sizes, strides, declared->shape);
+    Py_XDECREF(sizes);
+    Py_XDECREF(strides);
+    return -1;
+}
+
+static const char *type_name(uint64_t bit)
+{
+    static const char *const words[] = { "i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64",
+                                         "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e4b15", "fp8e5b16" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (bit == UINT64_C(1) << i)
+            return words[i];
+    return "an unknown type";
+}
+
+/* Whether a tensor holds what the kernels take, and the same as the tensors of its group before it. */
+static int check_type(OpCall *oc, int tensor)
+{
+    const OpTensor *declared = &oc->op->tensors[tensor];
+    uint64_t type = oc->types[tensor];
+    if (!(type & declared->types)) {
+        char text[256] = "";
+        for (uint64_t bits = declared->types; bits; bits &= bits - 1) {
+            const char *separator = !*text ? "" : bits & (bits - 1) ? ", " : " or ";
+            size_t length = strlen(text);
+            PyOS_snprintf(text + length, sizeof text - length, "%s%s", separator, type_name(bits & -bits));
+        }
+        PyErr_Format(PyExc_TypeError, "%s(): %s holds %s, and the operator takes %s", oc->op->name, declared->name, type_name(type), text);
+        return -1;
+    }
+    for (int i = 0; i < tensor && declared->group >= 0; i++)
+        if (oc->op->tensors[i].group == declared->group && oc->tensors[i] && oc->types[i] != type && !(oc->types[i] & (oc->types[i] - 1)) &&
+            !(type & (type - 1))) {
+            PyErr_Format(PyExc_TypeError, "%s(): %s holds %s and %s holds %s; both have to be of one type", oc->op->name,
+                         oc->op->tensors[i].name, type_name(oc->types[i]), declared->name, type_name(type));
+            return -1;
+        }
+    return 0;
+}
+
+/* Says which tensor has another size along a dimension. */
+static int wrong_size(const OpCall *oc, int tensor, int place, int64_t size)
+{
+    const OpTensor *declared = &oc->op->tensors[tensor];
+    int dim = declared->dims[place];
+    for (int i = 0; i < tensor; i++)
+        for (int k = 0; k < oc->op->tensors[i].rank; k++)
+            if (oc->op->tensors[i].dims[k] == dim && oc->tensors[i] && oc->op->fixed[dim] < 0) {
+                const Extents *one = &oc->extents[i], *other = &oc->extents[tensor];
+                PyObject *sizes = tuple_of_integers(one->sizes, one->rank), *own = tuple_of_integers(other->sizes, other->rank);
+                if (sizes && own)
+                    PyErr_Format(PyExc_ValueError, "%s(): %s is %lld in %s and %lld in %s: %s (%s) has the shape %S, %s (%s) has %S",
+                                 oc->op->name, oc->op->dims[dim], (long long)oc->frame.sizes[dim], oc->op->tensors[i].name,
+                                 (long long)size, declared->name, oc->op->tensors[i].name, oc->op->tensors[i].shape, sizes,
+                                 declared->name, declared->shape, own);
+                Py_XDECREF(sizes);
+                Py_XDECREF(own);
+                return -1;
+            }
+    char what[160];
+    PyOS_snprintf(what, sizeof what, "has %lld elements where %lld are expected (%.60s)", (long long)size,
+                  (long long)oc->frame.sizes[dim], oc->op->dims[dim]);
+    return wrong_shape(oc, tensor, what);
+}
+
+/* The dimensions from `from` on that one word stands for: their product becomes its size, and they have to be without gaps. */
+static int match_pack(OpCall *oc, int tensor, int place, int from, int count, int64_t *size, int64_t *stride)
+{
+    const Extents *found = &oc->extents[tensor];
+    int dim = oc->op->tensors[tensor].dims[place];
+    int64_t product = 1, inner = 0;
+    for (int i = from + count - 1; i >= from; i--) {
+        if (found->sizes[i] != 1 && product > 0) {
+            if (inner && found->strides[i] != inner)
+                return wrong_shape(oc, tensor, "has dimensions that cannot be taken as one; call contiguous() on it");
+            *stride = inner ? *stride : found->strides[i];
+            inner = found->strides[i];
+        }
+        if (__builtin_mul_overflow(product, found->sizes[i], &product))
+            return wrong_shape(oc, tensor, "has more than 2^63 elements");
+        inner = found->sizes[i] != 1 ? inner * found->sizes[i] : inner;
+    }
+    *size = product;
+    if (oc->packs[dim] < 0) {
+        oc->packs[dim] = (int16_t)tensor;
+        return 0;
+    }
+    const OpTensor *other = &oc->op->tensors[oc->packs[dim]];
+    const Extents *known = &oc->extents[oc->packs[dim]];
+    int is_same = known->rank - other->rank + 1 == count;
+    for (int i = 0; is_same && i < count; i++)
+        is_same = known->sizes[other->pack + i] == found->sizes[from + i];
+    if (!is_same && (known->rank - other->rank + 1 != count || *size == oc->frame.sizes[dim]))
+        return wrong_size(oc, tensor, place, *size);
+    return 0;
+}
+
+/* Sizes of the dimensions of a tensor, which have to be those of the tensors before it, and its strides. */
+static int match_tensor(OpCall *oc, int tensor)
+{
+    const OpTensor *declared = &oc->op->tensors[tensor];
+    const Extents *found = &oc->extents[tensor];
+    int64_t *strides = oc->frame.strides + declared->first_stride;
+    int packed = found->rank - declared->rank + 1, is_empty = 0;
+    if (declared->pack < 0 ? found->rank != declared->rank : packed < 0) {
+        char what[96];
+        PyOS_snprintf(what, sizeof what, "has %d dimensions, and %s%d are expected", found->rank, declared->pack < 0 ? "" : "at least ",
+                      declared->rank - (declared->pack >= 0));
+        return wrong_shape(oc, tensor, what);
+    }
+    for (int i = 0; i < found->rank; i++) {
+        if (found->sizes[i] < 0)
+            return wrong_shape(oc, tensor, "has a size below zero");
+        is_empty = is_empty || !found->sizes[i];
+    }
+    int64_t behind = 1;  /* the stride of a dimension that follows without a gap */
+    for (int place = declared->rank - 1, axis = found->rank; place >= 0; place--) {
+        int is_pack = place == declared->pack, dim = declared->dims[place];
+        axis -= is_pack ? packed : 1;
+        int64_t size = 1, stride = behind;
+        if (is_pack) {
+            if (match_pack(oc, tensor, place, axis, packed, &size, &stride) < 0)
+                return -1;
+        } else {
+            size = found->sizes[axis];
+            stride = size == 1 ? behind : found->strides[axis];
+        }
+        if (oc->frame.sizes[dim] < 0)
+            oc->frame.sizes[dim] = size;
+        else if (oc->frame.sizes[dim] != size)
+            return wrong_size(oc, tensor, place, size);
+        if (!(declared->free >> place & 1) && stride != behind && size > 1 && !is_empty) {
+            char what[160];
+            PyOS_snprintf(what, sizeof what, "has a stride of %lld along %.60s, which has to be %lld; call contiguous() on it",
+                          (long long)stride, oc->op->dims[dim], (long long)behind);
+            return wrong_shape(oc, tensor, what);
+        }
+        strides[place] = stride;
+        if (__builtin_mul_overflow(stride, size, &behind))
+            return wrong_shape(oc, tensor, "has strides beyond 64 bits");
+    }
+    return 0;
+}

@@ -1,0 +1,64 @@
+/* Operators: functions on tensors, and the launches that they are made of. */
+
+enum { MAX_RANK = 16, MAX_OP_TENSORS = 48 };
+
+typedef enum { SCALAR_INT, SCALAR_FLOAT, SCALAR_BOOL, SCALAR_STR } ScalarKind;
+
+/* A tensor: inputs come first, then outputs, then workspaces. */
+typedef struct {
+    const char *name, *shape;   /* the shape as the manifest has it */
+    int rank, pack;             /* words of the shape; the place of the one that stands for any number of dimensions, -1: none */
+    const int16_t *dims;        /* the number of each word's dimension */
+    int first_stride;           /* of its strides in OpFrame */
+    uint32_t free;              /* one bit for each place whose stride may be any */
+    uint64_t types;             /* that the kernels take */
+    int group;                  /* tensors of one group hold one type; -1: none */
+    uint8_t is_optional, is_written, is_zeroed, may_alias;
+} OpTensor;
+
+typedef struct { const char *name; ScalarKind kind; int is_required; Value standard; const char *text; } OpScalar;
+
+/* What the expressions of an operator name. */
+typedef struct {
+    int64_t *sizes;             /* of dimensions; -1 while unknown */
+    int64_t *strides;           /* of all places of all tensors, in elements */
+    Value *scalars;
+    const char **texts;         /* of scalars that are words */
+    uint8_t *given;             /* whether each scalar was given, then whether each tensor was */
+    int64_t num_sms;
+} OpFrame;
+
+typedef struct OpLaunch {
+    int kernel;
+    const int16_t *tensors;     /* of each parameter of the kernel, -1: it is a number */
+    const int16_t *words;       /* of each option: the scalar whose word it is; -1: a number; -2: nothing is said of it */
+    const uint8_t *is_number;   /* of each option: whether it is a double */
+    void (*bind)(const OpFrame *frame, Value *values, Value *options, int *fault);
+    int64_t (*when)(const OpFrame *frame, int *fault); /* NULL: always */
+} OpLaunch;
+
+typedef struct {
+    const char *name;
+    Launch *call, *run;         /* the function of the module, and the one for torch's dispatcher */
+    int input_count, output_count, workspace_count, scalar_count, dim_count, stride_count, launch_count, return_count;
+    int needs_autocast;         /* whether torch's autocast concerns it */
+    const OpTensor *tensors;
+    const OpScalar *scalars;
+    const char *const *dims;    /* names of dimensions */
+    const int64_t *fixed;       /* their sizes, -1 where they are not fixed */
+    const int16_t *returned;    /* tensors that it returns */
+    const char *const *messages;/* of requirements, then of what has to agree */
+    const OpLaunch *launches;
+    Kernel arguments;           /* its tensors and scalars as parameters, for reading and for messages */
+    void (*defaults)(OpFrame *frame, int *fault);
+    int (*require)(const OpFrame *frame, int *fault); /* the number of the message of what does not hold, or -1 */
+    void (*shapes)(OpFrame *frame, int *fault);       /* sizes of outputs and workspaces */
+    int (*agree)(const OpFrame *frame, int *fault);
+} Operator;
+
+#pragma GCC visibility push(hidden)
+extern const int operator_count;
+extern const Operator operators[];
+PyObject *call_operator(const Operator *op, PyObject *const *arguments, intptr_t count, PyObject *keywords);
+PyObject *run_operator(const Operator *op, PyObject *const *arguments, intptr_t count, PyObject *keywords);
+#pragma GCC visibility pop

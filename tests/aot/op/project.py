@@ -1,0 +1,98 @@
+"""The project of the tests: operators over kernels of this repository, and one of its own."""
+
+SCALE = '''\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, bias, counter, n, stride_x, factor, HAS_BIAS: tl.constexpr, MODE: tl.constexpr, BLOCK: tl.constexpr):
+    """x = x·factor + bias in place, or with its sign changed; counts its programs."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offsets * stride_x, mask=offsets < n) * factor
+    if HAS_BIAS:
+        values += tl.load(bias + offsets, mask=offsets < n)
+    if MODE == "negate":
+        values = -values
+    tl.store(x + offsets * stride_x, values, mask=offsets < n)
+    tl.atomic_add(counter, 1)
+'''
+
+MANIFEST = """\
+schema = 1
+[package]
+name = "operators_example"
+version = "0.1"
+archs = ["sm_90"]
+
+[[kernel]]
+name = "vector_add"
+source = "kernels/vector_add.py"
+grid = ["cdiv(n, BLOCK)"]
+args = { "x, y, out" = "*{dtype}", n = "i64" }
+matrix = { dtype = ["fp32", "fp16"] }
+config = [{ BLOCK = 1024, num_warps = 4 }]
+[kernel.op]
+doc = "The sum of two tensors."
+inputs = { "x, y" = "*shape" }
+outputs = { out = "*shape" }
+aliases = ["out"]
+bind = { n = "shape" }
+
+[[kernel]]
+name = "sum"
+source = "kernels/sum.py"
+grid = ["cdiv(n, BLOCK * STEPS)"]
+args = { x = "*{dtype}", partial = "*fp64", n = "i64" }
+matrix = { dtype = ["fp32", "fp16"] }
+config = [{ BLOCK = 1024, STEPS = 16, num_warps = 4 }]
+[kernel.op]
+inputs = { x = "*shape" }
+outputs = { out = "" }
+workspaces = { partial = "cdiv(shape, BLOCK * STEPS)" }
+launch = [{ bind = { n = "shape" } }, { kernel = "sum_partials", bind = { count = "cdiv(shape, BLOCK * STEPS)" } }]
+
+[[kernel]]
+name = "sum_partials"
+source = "kernels/sum.py"
+function = "sum_partials_kernel"
+grid = ["1"]
+args = { partial = "*fp64:16", out = "*{dtype}", count = "i32" }
+matrix = { dtype = ["fp32", "fp16"] }
+config = [{ BLOCK = 4096, num_warps = 32, launch_pdl = true }]
+
+[[kernel]]
+name = "layer_norm"
+source = "kernels/layer_norm.py"
+grid = ["n_rows"]
+args = { "x, y, weight, bias" = "*{dtype}", "mean, rstd" = "*fp32", "stride_x, stride_y" = "i64", n_cols = "i32", eps = "fp32" }
+grid_args = { n_rows = "i32" }
+matrix = { dtype = ["fp32", "fp16"] }
+defaults = { BLOCK = "next_power_of_2(n_cols) // PARTS", PARTS = 1, num_warps = 4 }
+config = [{ when = { n_cols = "<= 256" } }]
+[kernel.op]
+inputs = { x = "*n_rows n_cols", "weight, bias" = "n_cols" }
+outputs = { y = "*n_rows n_cols", "mean, rstd" = "*n_rows" }
+scalars = { eps = 1e-5 }
+bind = { stride_x = "stride(x, n_rows)", stride_y = "stride(y, n_rows)" }
+returns = ["y"]
+require = { "n_cols <= 256" = "rows have more than 256 elements" }
+
+[[kernel]]
+name = "scale"
+source = "kernels/scale.py"
+grid = ["cdiv(n, BLOCK)"]
+args = { "x, bias" = "*fp32", counter = "*i32", "n, stride_x" = "i32", factor = "fp32" }
+matrix = { HAS_BIAS = [false, true], MODE = ["keep", "negate"] }
+config = [{ BLOCK = 64, num_warps = 1 }]
+[kernel.op]
+name = "scale_"
+inputs = { x = "N", bias = "N" }
+outputs = { counter = "1" }
+optional = ["bias"]
+mutates = ["x"]
+zeros = ["counter"]
+scalars = { factor = "N ** -0.5", mode = "'keep'" }
+returns = ["x", "counter"]
+bind = { n = "N", stride_x = "stride(x, N)", HAS_BIAS = "given(bias)", MODE = "mode" }
+"""

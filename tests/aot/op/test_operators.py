@@ -1,0 +1,212 @@
+"""Operators of a built package, over the fake driver: what they return, and what they refuse."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+RANDOM = np.random.default_rng(7)
+
+
+def floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+def test_an_output_has_the_shape_and_type_of_its_inputs(ops, driver) -> None:
+    x, y = floats(3, 5, 7), floats(3, 5, 7)
+    out = ops.vector_add(driver.array(x), driver.array(y))
+    assert out.shape == (3, 5, 7) and out.dtype == np.float32
+    assert (out.copy_to_host() == x + y).all()
+
+
+def test_an_output_may_be_given_and_be_an_input(ops, driver) -> None:
+    x, y = floats(100), floats(100)
+    array = driver.array(x)
+    assert ops.vector_add(array, driver.array(y), out=array) is array
+    assert (array.copy_to_host() == x + y).all()
+
+
+def test_several_launches_share_a_workspace(ops, driver) -> None:
+    x = floats(40_000, dtype=np.float16)
+    out = ops.sum(driver.array(x))
+    assert out.shape == () and out.copy_to_host() == np.float16(x.astype(np.float64).sum())
+
+
+def test_leading_dimensions_are_one(ops, driver) -> None:
+    x, weight, bias = floats(2, 3, 100), floats(100), floats(100)
+    y = ops.layer_norm(driver.array(x), driver.array(weight), driver.array(bias), eps=1e-3)
+    centred = x - x.mean(-1, keepdims=True)
+    expected = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-3) * weight + bias
+    assert y.shape == (2, 3, 100) and abs(y.copy_to_host() - expected).max() < 1e-5
+
+
+def test_strides_that_the_kernel_takes_may_be_any(ops, driver) -> None:
+    x, weight, bias = floats(4, 90), floats(50), floats(50)
+    rows = driver.array(x).view((4, 50), (90, 1), 10)
+    y = ops.layer_norm(rows, driver.array(weight), driver.array(bias))
+    own = x[:, 10:60]
+    expected = (own - own.mean(-1, keepdims=True)) / np.sqrt(
+        own.var(-1, keepdims=True) + 1e-5
+    ) * weight + bias
+    assert abs(y.copy_to_host() - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["keep", "negate"])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_optional_tensors_words_and_computed_defaults(ops, driver, mode, with_bias) -> None:
+    x, bias = floats(100), floats(100)
+    array = driver.array(x)
+    same, counter = ops.scale_(array, driver.array(bias) if with_bias else None, mode=mode)
+    expected = (x * np.float32(0.1) + bias * with_bias) * (-1 if mode == "negate" else 1)
+    assert same is array and abs(array.copy_to_host() - expected).max() < 1e-6
+    assert counter.copy_to_host() == [2]  # It was zero before two programs counted.
+
+
+def test_tensors_without_elements(ops, driver) -> None:
+    empty = driver.array(np.zeros((0, 4), np.float32))
+    assert ops.vector_add(empty, empty).shape == (0, 4)
+    assert ops.sum(empty).copy_to_host() == 0
+
+
+def test_signatures_are_real(ops) -> None:
+    assert (
+        str(inspect.signature(ops.scale_))
+        == "(x, bias=None, factor=None, mode='keep', *, counter=None, stream=None)"
+    )
+    assert "eps: number, by default 1e-05" in ops.layer_norm.__doc__
+    assert "x: tensor (*n_rows, n_cols) of fp32 or fp16, contiguous along n_cols" in ops.layer_norm.__doc__
+
+
+def test_the_bare_launch_is_in_a_module(ops, driver) -> None:
+    x = driver.array(floats(64))
+    out = driver.empty(64, np.float32)
+    ops.launch.vector_add(x, x, out, 64)
+    assert (out.copy_to_host() == 2 * x.copy_to_host()).all()
+    assert ops.sum_partials is ops.launch.sum_partials  # It has no operator.
+
+
+def test_explain_shows_every_launch(ops, driver, capsys) -> None:
+    ops.explain(ops.sum, driver.array(floats(100)))
+    printed = capsys.readouterr().out
+    assert "sum(x, partial, n" in printed and "sum_partials(partial, out, count" in printed
+    assert printed.count(": taken") == 2
+    ops.explain("vector_add", driver.array(floats(8)), driver.array(floats(8)), arch="sm_90")
+    assert "on sm_90" in capsys.readouterr().out
+
+
+def array_of(driver, *shape: int, dtype: Any = np.float32):
+    return driver.array(np.zeros(shape, dtype))
+
+
+MISTAKES = {
+    "a missing argument": (
+        lambda ops, d: ops.vector_add(array_of(d, 4)),
+        TypeError,
+        "missing 1 required positional",
+    ),
+    "an unknown one": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), wait=1),
+        TypeError,
+        "unexpected keyword argument 'wait'",
+    ),
+    "no tensor": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), 3),
+        TypeError,
+        "y must be a tensor on a CUDA device",
+    ),
+    "another rank": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 1, 4), array_of(d, 4)),
+        ValueError,
+        r"weight has 2 dimensions, and 1 are expected: it has the shape \(1, 4\) with strides \(4, 1\)",
+    ),
+    "another size": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 5), array_of(d, 4)),
+        ValueError,
+        r"n_cols is 4 in x and 5 in weight: x \(\*n_rows n_cols\) has the shape \(2, 4\), weight \(n_cols\) has \(5,\)",
+    ),
+    "other leading sizes": (
+        lambda ops, d: ops.vector_add(array_of(d, 2, 3), array_of(d, 3, 2)),
+        ValueError,
+        r"x \(\*shape\) has the shape \(2, 3\), y \(\*shape\) has \(3, 2\)",
+    ),
+    "a type": (
+        lambda ops, d: ops.vector_add(*[array_of(d, 4, dtype=np.float64)] * 2),
+        TypeError,
+        "x holds fp64, and the operator takes fp32 or fp16|x holds fp64, and the operator takes fp16 or fp32",
+    ),
+    "two types": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4, dtype=np.float16)),
+        TypeError,
+        "x holds fp32 and y holds fp16; both have to be of one type",
+    ),
+    "a stride": (
+        lambda ops, d: ops.layer_norm(array_of(d, 64).view((8, 4), (1, 8)), array_of(d, 4), array_of(d, 4)),
+        ValueError,
+        "x has a stride of 8 along n_cols, which has to be 1; call contiguous",
+    ),
+    "strides of leading dimensions": (
+        lambda ops, d: ops.layer_norm(
+            array_of(d, 99).view((2, 3, 4), (40, 4, 1)), array_of(d, 4), array_of(d, 4)
+        ),
+        ValueError,
+        "x has dimensions that cannot be taken as one",
+    ),
+    "a requirement": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 300), array_of(d, 300), array_of(d, 300)),
+        ValueError,
+        r"layer_norm\(\): rows have more than 256 elements",
+    ),
+    "a scalar": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 4), array_of(d, 4), eps="small"),
+        TypeError,
+        "eps must be a number, not str",
+    ),
+    "a word": (
+        lambda ops, d: ops.scale_(array_of(d, 4), mode="twice"),
+        RuntimeError,
+        "MODE = twice is not keep",
+    ),
+    "a word that is none": (
+        lambda ops, d: ops.scale_(array_of(d, 4), mode=3),
+        TypeError,
+        "mode must be a str, not int",
+    ),
+    "shared memory": (
+        lambda ops, d: (
+            lambda x: ops.vector_add(x.view((8,), (1,)), x.view((8,), (1,)), out=x.view((8,), (1,), 4))
+        )(array_of(d, 16)),
+        ValueError,
+        "out is written, and shares memory with x",
+    ),
+    "an output that overlaps itself": (
+        lambda ops, d: ops.scale_(array_of(d, 4).view((4,), (0,))),
+        ValueError,
+        "x is written, and several of its elements are one",
+    ),
+    "the shape of an output": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 5)),
+        ValueError,
+        "shape is 4 in x and 5 in out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_wrong_call_is_one_message(ops, driver, name) -> None:
+    call, error, message = MISTAKES[name]
+    with pytest.raises(error, match=message):
+        call(ops, driver)
+
+
+def test_parts_of_one_row_share_no_memory(ops, driver) -> None:
+    """As of packed tensors: rows of eight elements, of which one half is written and the other one read."""
+    both = array_of(driver, 64)
+    left, right = both.view((32,), (2,)), both.view((32,), (2,), 1)
+    ops.scale_(left, None, 2.0)
+    with pytest.raises(ValueError, match="bias has a stride of 2"):
+        ops.scale_(left, right)
+    with pytest.raises(ValueError, match="x is written, and shares memory with bias"):
+        ops.scale_(left, both.view((32,), (1,)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kbuild.aot.artifact import rendering, tables, wheel
 from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
 from kbuild.aot.artifact.distribution import read_distribution
+from kbuild.aot.artifact.partial import partial_package
 from kbuild.aot.build import records
 from kbuild.aot.build.launcher import build_launcher
 from kbuild.aot.build.plan import (
@@ -53,6 +54,7 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     manifest = load(Path(settings["project"], "kernels.toml"), settings["manifest"])
     if manifest_digest(manifest) != fields["manifest"]:
         raise ToolError("kernels.toml changed during the build", help="run kbuild build again")
+    manifest = replace(manifest, package=partial_package(manifest.package, fields["archs"]))
     # Before anything is read: the files, when they are read, are compared with these.
     identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
     _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)

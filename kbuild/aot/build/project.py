@@ -15,6 +15,7 @@ from typing import Any
 
 from kbuild.aot import toolchain
 from kbuild.aot.artifact.distribution import read_distribution
+from kbuild.aot.artifact.partial import partial_package
 from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
@@ -230,15 +231,17 @@ def _plan(
     tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
     package = None
     if not options.kernels:
+        archs = _archs(options, manifest)
+        shipped = partial_package(manifest.package, archs)
         cc = toolchain.find_cc(options.environment)
         package = {
-            "archs": _archs(options, manifest),
+            "archs": archs,
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
             "templates": templates_digest(),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
-            "distribution": read_distribution(options.project, manifest.package).digest,
+            "distribution": read_distribution(options.project, shipped).digest,
             "launcher": core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
@@ -249,8 +252,8 @@ def _plan(
 
 
 def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:
-    """The architectures that are built for."""
-    return sorted(set(options.archs)) or list(manifest.package.archs)
+    """The architectures that are built for, in the manifest's order."""
+    return [arch for arch in manifest.package.archs if not options.archs or arch in options.archs]
 
 
 def _source_digests(

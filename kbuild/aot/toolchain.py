@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from kbuild.compiler.backend import ptxas_wheels
@@ -152,6 +154,24 @@ def version(tool: Tool) -> str:
     if done.returncode != 0 or not lines:
         return f"(exit code {done.returncode})"
     return next((line for line in lines if "release" in line), lines[0])
+
+
+def compiler_version(command: Sequence[str]) -> tuple[str, str]:
+    """The name and version of the C compiler that a command begins with: `gcc` and `12.2.0`, however it is called;
+    of one that is neither that nor clang its own name, and the line that it prints."""
+    text = version(Tool("cc", command[0], "", tuple(command[1:])))
+    if found := re.search(r"\bclang version (\S+)", text):
+        return "clang", found[1]
+    if found := re.match(r"\S+ \(.*\) (\d[\w.]*)", text):
+        return "gcc", found[1]
+    return os.path.basename(command[0]), text
+
+
+def llvm_versions() -> dict[str, str]:
+    """The versions of llvmlite, and of the LLVM in it."""
+    from kbuild.compiler.backend.llvm_library import llvm_version  # As above.
+
+    return {"llvmlite": metadata.version("llvmlite"), "LLVM": llvm_version()}
 
 
 def run(command: Sequence[str], directory: Path, timeout: float = 300) -> None:

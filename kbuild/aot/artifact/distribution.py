@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from kbuild.aot.manifest.model import Package
 from kbuild.aot.manifest.pyproject import FILE, SHARED, PyProject, read_pyproject
@@ -58,6 +59,20 @@ class Distribution:
     def info(self) -> str:
         """The folder with the wheel's metadata."""
         return f"{self.name}-{self.version}.dist-info"
+
+    def versioned(self, version: str) -> Distribution:
+        """The same of another version."""
+        if version == self.version:
+            return self
+        header = f"\nVersion: {Version(version)}\n"
+        return replace(
+            self, version=version, headers=re.sub(r"\nVersion: .*\n", header, self.headers, count=1)
+        )
+
+    @property
+    def project(self) -> str:
+        """The name as the project writes it."""
+        return next(line[6:] for line in self.headers.splitlines() if line.startswith("Name: "))
 
     @property
     def digest(self) -> str:

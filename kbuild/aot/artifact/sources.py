@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kbuild.aot.identity import bytes_digest
 from kbuild.compiler.frontend.sources import lookup
 
 
@@ -21,6 +22,15 @@ def reached(files: Iterable[Path], root: Path) -> set[Path]:
         found.add(file)
         waiting += _imported(file, root)
     return found
+
+
+def digests(names: Iterable[str], root: Path) -> dict[str, str]:
+    """The sha256 of the files of these names below `root`, and of all that they import there, by name."""
+    root = Path(os.path.abspath(root))
+    found = {
+        file.relative_to(root).as_posix(): file for file in reached([root / name for name in names], root)
+    }
+    return {name: bytes_digest(file.read_bytes()) for name, file in sorted(found.items())}
 
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:

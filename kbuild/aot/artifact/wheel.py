@@ -39,12 +39,13 @@ def make_wheel(
     platform: str,
     epoch: int | None = None,
     driver: int = 0,
+    information: Mapping[str, bytes] | None = None,
 ) -> tuple[str, bytes]:
     """The name and the bytes of the wheel with these files (paths with /, contents) and those of the distribution.
 
     `epoch` is SOURCE_DATE_EPOCH, seconds since 1970, for the times in the archive; 1980 when None.  `driver`
-    is the branch of drivers from which on the cubins run; the wheel says so unless it is 0.  Raises ToolError
-    where both have a file of one name.
+    is the branch of drivers from which on the cubins run; the wheel says so unless it is 0.  `information` are
+    further files of its `.dist-info`.  Raises ToolError where project and kbuild have a file of one name.
     """
     tag = f"cp310-abi3-{platform}"
     info = distribution.info
@@ -60,6 +61,7 @@ def make_wheel(
         f"{info}/METADATA": _metadata(package, distribution, driver).encode(),
         f"{info}/WHEEL": wheel.encode(),
         **{f"{info}/licenses/{path}": data for path, data in distribution.licenses.items()},
+        **{f"{info}/{path}": data for path, data in (information or {}).items()},
     }
     if distribution.entry_points:
         entries[f"{info}/entry_points.txt"] = distribution.entry_points.encode()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.artifact import rendering, tables, wheel
+from kbuild import __version__
+from kbuild.aot import toolchain
+from kbuild.aot.artifact import rendering, sbom, tables, wheel
 from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
-from kbuild.aot.artifact.distribution import read_distribution
+from kbuild.aot.artifact.distribution import Distribution, read_distribution
 from kbuild.aot.artifact.partial import partial_package
 from kbuild.aot.build import records
 from kbuild.aot.build.launcher import build_launcher
@@ -28,7 +30,7 @@ from kbuild.aot.identity import bytes_digest
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 from kbuild.targets import devices_of
@@ -48,37 +50,84 @@ class Built:
     """PTX that newer GPUs run; None where there is none."""
 
 
+@dataclass(frozen=True)
+class Contents:
+    """All that a wheel is packed from but the programs that pack it."""
+
+    manifest: Manifest
+    """The project's; its package is that of all architectures."""
+    archs: tuple[str, ...]
+    """The architectures that the wheel is for."""
+    rows: Sequence[tuple[Variant, dict[str, Any]]]
+    """The variants, as `write_archives` returns them."""
+    distribution: Distribution
+    """The project's, of all architectures."""
+    sources: Mapping[str, str]
+    """The sha256 of the files that the kernels were compiled from."""
+    llvm: Mapping[str, str]
+    """The versions of llvmlite and its LLVM."""
+    epoch: int | None
+    """SOURCE_DATE_EPOCH."""
+
+
 def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
     """Makes `package/<name>` and the wheel within the build directory; returns the path of the wheel."""
     fields = json.loads(package)
-    manifest = load(Path(settings["project"], "kernels.toml"), settings["manifest"])
+    project = Path(settings["project"])
+    manifest = load(project / "kernels.toml", settings["manifest"])
     if manifest_digest(manifest) != fields["manifest"]:
         raise ToolError("kernels.toml changed during the build", help="run kbuild build again")
-    manifest = replace(manifest, package=partial_package(manifest.package, fields["archs"]))
     # Before anything is read: the files, when they are read, are compared with these.
     identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
     _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
     built = [_read(build, file) for file in fields["jobs"]]
-    distribution = read_distribution(Path(settings["project"]), manifest.package)
+    distribution = read_distribution(project, manifest.package)
     if distribution.digest != fields["distribution"]:
         raise ToolError("the project's own files changed during the build", help="run kbuild build again")
     directory = build / "package" / manifest.package.path
     shutil.rmtree(build / "package", ignore_errors=True)
-    driver = driver_of(manifest, built)
-    table = tables.make_table(manifest, write_archives(directory / "cubins", manifest, built), driver)
-    rendering.render(directory, table)
-    launcher = build_launcher(directory, fields["cc"], build / LAUNCHER)
-    platform = wheel.platform_tag(Path(launcher).read_bytes())
-    files = wheel.read_tree(directory, SHIPPED, build / "package")
-    name, data = wheel.make_wheel(
-        files, manifest.package, distribution, platform, fields.get("epoch"), driver
+    contents = Contents(
+        manifest,
+        tuple(fields["archs"]),
+        write_archives(directory / "cubins", manifest, built),
+        distribution,
+        fields["sources"],
+        toolchain.llvm_versions(),
+        fields["epoch"],
     )
+    name, data = pack(contents, build / "package", fields["cc"], build / LAUNCHER)
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     package_files = wheel.read_tree(directory, ["*"], build)
     facts = {"wheel": f"wheel/{name}", "sha256": bytes_digest(data), "size": len(data)}
     records.write(build, WHEEL, {f"wheel/{name}": data, **package_files}, identity, facts)
     return path
+
+
+def pack(contents: Contents, folder: Path, cc: Sequence[str], core: Path | None = None) -> tuple[str, bytes]:
+    """The name and the bytes of the wheel; `folder` has its archives, and gets the rest of the package.
+
+    `cc` is the C compiler, and `core` the launcher's object file, which it makes if there is none.
+    """
+    package = partial_package(contents.manifest.package, contents.archs)
+    manifest = replace(contents.manifest, package=package)
+    distribution = contents.distribution.versioned(package.version)
+    directory = folder / package.path
+    versions = {str(facts["ptxas_version"]) for _, facts in contents.rows}
+    driver = driver_of(package, versions)
+    rendering.render(directory, tables.make_table(manifest, contents.rows, driver))
+    platform = wheel.platform_tag(build_launcher(directory, cc, core).read_bytes())
+    compiler, compiler_version = toolchain.compiler_version(cc)
+    tools = {
+        "kbuild": __version__,
+        "ptxas": ", ".join(sorted(versions)),
+        compiler: compiler_version,
+        **contents.llvm,
+    }
+    epoch = contents.epoch
+    information = {sbom.FILE: sbom.bill_of_materials(distribution, contents.sources, tools, epoch)}
+    files = wheel.read_tree(directory, SHIPPED, folder)
+    return wheel.make_wheel(files, package, distribution, platform, epoch, driver, information)
 
 
 def write_archives(
@@ -122,14 +171,14 @@ def _ships_ptx(built: Built, manifest: Manifest) -> bool:
     return built.ptx is not None and built.job.variant.arch in manifest.package.ptx_archs
 
 
-def driver_of(manifest: Manifest, built: Sequence[Built]) -> int:
-    """The branch of drivers from which on all cubins run; later, where the manifest says so.
+def driver_of(package: Package, versions: Iterable[str]) -> int:
+    """The branch of drivers from which on the cubins of these versions of ptxas run; later, where the manifest
+    says so.
 
     Raises ToolError where the manifest asks for an earlier one.
     """
-    versions = {str(one.facts["ptxas_version"]) for one in built}
     needed, version = max((ptxas_wheels.driver_of(version), version) for version in versions)
-    requested = manifest.package.min_driver
+    requested = package.min_driver
     if requested and needed > requested:
         raise ToolError(
             f"package.min_driver is {requested}, but ptxas {version} made code for drivers from {needed} on",

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot import toolchain
+from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
-from kbuild.aot.artifact.partial import partial_package
 from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
@@ -231,24 +231,23 @@ def _plan(
     tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
     package = None
     if not options.kernels:
-        archs = _archs(options, manifest)
-        shipped = partial_package(manifest.package, archs)
         cc = toolchain.find_cc(options.environment)
         package = {
-            "archs": archs,
+            "archs": _archs(options, manifest),
             "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
             "templates": templates_digest(),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
             "epoch": options.epoch,
-            "distribution": read_distribution(options.project, shipped).digest,
+            "distribution": read_distribution(options.project, manifest.package).digest,
+            "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
             "launcher": core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
-    sources = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
+    closures = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
     with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
     places = _source_digests(options, manifest, with_places, True) if with_places else {}
-    return plan(manifest, expansion, sources, compiler_digest(), tools, package, places)
+    return plan(manifest, expansion, closures, compiler_digest(), tools, package, places)
 
 
 def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:

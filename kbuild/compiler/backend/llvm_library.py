@@ -8,7 +8,7 @@ they are declared below, and a test compares the declarations with llvmlite's ow
 from __future__ import annotations
 
 import importlib.util
-from ctypes import CDLL, POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import CDLL, POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "LLVMPY_GetBufferSize": (c_size_t, (c_void_p,)),
     "LLVMPY_DisposeMemoryBuffer": (None, (c_void_p,)),
     "LLVMPY_DisposeString": (None, (c_char_p,)),
+    "LLVMPY_GetVersionInfo": (c_uint, ()),
 }
 """Result and arguments of each function; everything that LLVM makes is a `void *` here."""
 
@@ -74,6 +75,12 @@ def library() -> CDLL:
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
     return loaded
+
+
+def llvm_version() -> str:
+    """The version of LLVM, such as `22.1.0`."""
+    number = library().LLVMPY_GetVersionInfo()
+    return ".".join(str(number >> shift & 0xFF) for shift in (16, 8, 0))
 
 
 class Message:

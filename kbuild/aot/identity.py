@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kbuild import __version__
 from kbuild.aot.files import templates_directory
 
 _SEAL = "seal"
@@ -72,6 +73,13 @@ def compiler_digest(root: Path | None = None) -> str:
     faster.
     """
     return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "targets/*.py", "options.py"])
+
+
+def kbuild_identity() -> dict[str, str]:
+    """This kbuild: its version, and a digest of all that makes packages."""
+    root = Path(__file__).parents[1]
+    parts = [compiler_digest(), tree_digest(root / "aot", ["*.py"]), templates_digest()]
+    return {"version": __version__, "digest": digest(parts)}
 
 
 def request_digest(

@@ -19,6 +19,7 @@ examples:
   kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
   kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
   kbuild build --arch sm_90 matmul              one kernel for one architecture
+  kbuild merge dist/*+sm80*.whl dist/*+sm90*.whl  one wheel of two, each built for one architecture
   kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
                                                 one function, and what the compiler makes of it
   kbuild list -v                                the variants of kernels.toml, with registers and spills
@@ -141,6 +142,12 @@ def _add_building(verbs: _Verbs) -> None:
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
     wheel.set_defaults(kernels=[], only_path=True)
+    merging = verbs.add(
+        "merge",
+        "Join wheels of one project for different architectures to the wheel of all of them.",
+        "-q --json -o",
+    )
+    merging.add_argument("wheels", nargs="+", metavar="WHEEL", help="made by kbuild wheel --arch")
     _add_options(build, "debug", "lineinfo", "strict")
     _add_options(wheel, "debug", "strict")
 

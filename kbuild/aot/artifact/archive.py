@@ -88,8 +88,13 @@ def encode(entries: Iterable[ArchiveEntry]) -> bytes:
     return _PREFIX.pack(MAGIC, len(text), bytes.fromhex(bytes_digest(text))) + text + bytes(blobs)
 
 
+def index_digest(data: bytes) -> str:
+    """The sha256 of an archive's index in hexadecimal, as its header has it; empty for data that is too short."""
+    return data[8:40].hex() if len(data) >= _PREFIX.size else ""
+
+
 def write_archive(path: Path, entries: Iterable[ArchiveEntry]) -> str:
     """Writes an archive, unless it is there already; returns the sha256 of its index in hexadecimal."""
     data = encode(entries)
     write_if_changed(path, data)
-    return data[8:40].hex()
+    return index_digest(data)

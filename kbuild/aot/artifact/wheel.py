@@ -128,6 +128,11 @@ def platform_tag(launcher: bytes) -> str:
     return tag if tag in tags and needed_libraries(launcher) <= _SYSTEM_LIBRARIES else plain
 
 
+def machine_of(platform: str) -> str:
+    """The machine of a platform tag, whatever its libc: `x86_64`, `win_amd64`."""
+    return re.sub(r"^(many|musl)?linux(_\d+_\d+)?_", "", platform)
+
+
 def needed_libraries(data: bytes) -> set[bytes]:
     """The libraries that a 64-bit little-endian ELF file needs; ValueError if it is not such a file."""
     if data[:6] != b"\x7fELF\x02\x01":

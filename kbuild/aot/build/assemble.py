@@ -11,7 +11,7 @@ from typing import Any
 
 from kbuild import __version__
 from kbuild.aot import toolchain
-from kbuild.aot.artifact import rendering, sbom, tables, wheel
+from kbuild.aot.artifact import record, rendering, sbom, tables, wheel
 from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
 from kbuild.aot.artifact.distribution import Distribution, read_distribution
 from kbuild.aot.artifact.partial import partial_package
@@ -56,18 +56,16 @@ class Contents:
 
     manifest: Manifest
     """The project's; its package is that of all architectures."""
+    inputs: Mapping[str, Any]
+    """What `project.py` says that the package is made of."""
     archs: tuple[str, ...]
     """The architectures that the wheel is for."""
     rows: Sequence[tuple[Variant, dict[str, Any]]]
     """The variants, as `write_archives` returns them."""
     distribution: Distribution
     """The project's, of all architectures."""
-    sources: Mapping[str, str]
-    """The sha256 of the files that the kernels were compiled from."""
     llvm: Mapping[str, str]
     """The versions of llvmlite and its LLVM."""
-    epoch: int | None
-    """SOURCE_DATE_EPOCH."""
 
 
 def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
@@ -82,18 +80,17 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
     built = [_read(build, file) for file in fields["jobs"]]
     distribution = read_distribution(project, manifest.package)
-    if distribution.digest != fields["distribution"]:
+    if distribution.digest != fields["inputs"]["distribution"]:
         raise ToolError("the project's own files changed during the build", help="run kbuild build again")
     directory = build / "package" / manifest.package.path
     shutil.rmtree(build / "package", ignore_errors=True)
     contents = Contents(
         manifest,
+        fields["inputs"],
         tuple(fields["archs"]),
         write_archives(directory / "cubins", manifest, built),
         distribution,
-        fields["sources"],
         toolchain.llvm_versions(),
-        fields["epoch"],
     )
     name, data = pack(contents, build / "package", fields["cc"], build / LAUNCHER)
     path = build / "wheel" / name
@@ -124,10 +121,28 @@ def pack(contents: Contents, folder: Path, cc: Sequence[str], core: Path | None 
         compiler: compiler_version,
         **contents.llvm,
     }
-    epoch = contents.epoch
-    information = {sbom.FILE: sbom.bill_of_materials(distribution, contents.sources, tools, epoch)}
+    epoch, sources = contents.inputs["epoch"], contents.inputs["sources"]
+    information = {sbom.FILE: sbom.bill_of_materials(distribution, sources, tools, epoch)}
+    if package.archs != contents.manifest.package.archs:
+        information[record.FILE] = record.encode(_recorded(contents))
     files = wheel.read_tree(directory, SHIPPED, folder)
     return wheel.make_wheel(files, package, distribution, platform, epoch, driver, information)
+
+
+def _recorded(contents: Contents) -> record.Record:
+    """What the wheel of some architectures says of its build, for `merge`."""
+    project = contents.distribution
+    distribution = {
+        "name": project.name,
+        "version": project.version,
+        "headers": project.headers,
+        "description": project.description,
+        "entry_points": project.entry_points,
+        "licenses": sorted(project.licenses),
+        "files": sorted(project.files),
+    }
+    inputs = {**contents.inputs, "llvm": contents.llvm}
+    return record.Record(inputs, contents.manifest, distribution, contents.archs, contents.rows)
 
 
 def write_archives(

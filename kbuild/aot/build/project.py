@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,21 +15,30 @@ from typing import Any
 from kbuild.aot import toolchain
 from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
+from kbuild.aot.artifact.wheel import machine_of
 from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.launcher import core_command
-from kbuild.aot.build.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, plan
+from kbuild.aot.build.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, manifest_digest, plan
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
 from kbuild.aot.files import write_files, write_if_changed
-from kbuild.aot.identity import FileDigests, canonical_json, compiler_digest, templates_digest, tree_digest
+from kbuild.aot.identity import (
+    FileDigests,
+    bytes_digest,
+    canonical_json,
+    compiler_digest,
+    kbuild_identity,
+    templates_digest,
+)
 from kbuild.aot.manifest.expand import Expansion, expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.manifest.reader import suggestion
+from kbuild.aot.manifest.tuned import FILE as TUNED
 from kbuild.aot.manifest.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
@@ -234,13 +242,10 @@ def _plan(
         cc = toolchain.find_cc(options.environment)
         package = {
             "archs": _archs(options, manifest),
-            "kbuild": tree_digest(_KBUILD / "aot", ["*.py"]),
+            "inputs": _inputs(options, manifest, tools),
             "templates": templates_digest(),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
-            "epoch": options.epoch,
-            "distribution": read_distribution(options.project, manifest.package).digest,
-            "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
             "launcher": core_command([cc.path, *cc.arguments], LAUNCHER),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
@@ -248,6 +253,23 @@ def _plan(
     with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
     places = _source_digests(options, manifest, with_places, True) if with_places else {}
     return plan(manifest, expansion, closures, compiler_digest(), tools, package, places)
+
+
+def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str]) -> dict[str, Any]:
+    """What a package is made of, whatever the architectures; wheels where it is the same can be joined."""
+    table = options.project / TUNED
+    return {
+        "project": manifest.package.distribution or manifest.package.name,
+        "version": manifest.package.version,
+        "kbuild": kbuild_identity(),
+        "manifest": manifest_digest(manifest),
+        "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
+        "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
+        "options": options.compile.requested(),
+        "tools": tools,
+        "distribution": read_distribution(options.project, manifest.package).digest,
+        "epoch": options.epoch,
+    }
 
 
 def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:
@@ -448,11 +470,10 @@ def _publish(source: Path, dist: Path) -> Path:
     name, version, *_ = source.name.split("-")
     write_files({target: source.read_bytes()})
     for other in dist.glob(f"{name}-{version}-*.whl"):
-        if other != target and _machine(other) == _machine(target):
+        if other != target and machine_of(_platform(other)) == machine_of(_platform(target)):
             other.unlink()
     return target
 
 
-def _machine(wheel: Path) -> str:
-    """The machine of a wheel's platform tag, whatever its libc: `x86_64`, `win_amd64`."""
-    return re.sub(r"^(many|musl)?linux(_\d+_\d+)?_", "", wheel.stem.rpartition("-")[2])
+def _platform(wheel: Path) -> str:
+    return wheel.stem.rpartition("-")[2]

@@ -15,11 +15,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
+
+if TYPE_CHECKING:
+    from kbuild.aot.artifact.platforms import Platform
 
 
 @dataclass(frozen=True)
@@ -120,19 +123,43 @@ def find_ninja(environment: Mapping[str, str]) -> Tool:
     raise ToolError("ninja was not found", help="pip install ninja")
 
 
-def find_cc(environment: Mapping[str, str]) -> Tool:
-    """The C compiler: CC if set, otherwise cc, gcc or clang on PATH."""
+def find_cc(environment: Mapping[str, str], platform: Platform | None = None) -> Tool:
+    """The C compiler: CC if set, otherwise cc, gcc or clang on PATH.
+
+    For a platform of another machine than this: CC if set, otherwise a gcc for that machine on PATH, or zig of the
+    ziglang package.  ToolError where there is none.
+    """
+    path = environment.get("PATH")
     if words := shlex.split(environment.get("CC", "")):
-        if path := shutil.which(words[0], path=environment.get("PATH")):
-            return Tool("cc", path, "CC", tuple(words[1:]))
+        if program := shutil.which(words[0], path=path):
+            return Tool("cc", program, "CC", tuple(words[1:]))
         raise ToolError(f"CC is {words[0]}, which is not a program")
+    if platform is not None and platform.is_foreign:
+        gcc = f"{platform.machine}-linux-gnu-gcc"
+        if program := shutil.which(gcc, path=path):
+            return Tool("cc", program, "PATH")
+        if zig := _zig():
+            return Tool("cc", zig, "ziglang package", ("cc", "-target", platform.zig_target))
+        raise ToolError(
+            f"no C compiler for {platform.machine} was found; the package's launcher needs one",
+            help=f"pip install ziglang, or set CC to a cross compiler such as {gcc}",
+        )
     for name in ("cc", "gcc", "clang"):
-        if path := shutil.which(name, path=environment.get("PATH")):
-            return Tool("cc", path, "PATH")
+        if program := shutil.which(name, path=path):
+            return Tool("cc", program, "PATH")
     raise ToolError(
         "no C compiler was found; the package's launcher needs one",
         help="install gcc or clang, or set CC",
     )
+
+
+def _zig() -> str | None:
+    """The program of the ziglang package, if that is installed."""
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).with_name("zig")
+    return str(program) if _is_program(program) else None
 
 
 def find_llvm() -> Tool:
@@ -169,6 +196,8 @@ def compiler_version(command: Sequence[str]) -> tuple[str, str]:
 
 def llvm_versions() -> dict[str, str]:
     """The versions of llvmlite, and of the LLVM in it."""
+    from importlib import metadata  # With email it takes a hundredth of a second.
+
     from kbuild.compiler.backend.llvm_library import llvm_version  # As above.
 
     return {"llvmlite": metadata.version("llvmlite"), "LLVM": llvm_version()}

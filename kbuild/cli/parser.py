@@ -142,6 +142,13 @@ def _add_building(verbs: _Verbs) -> None:
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
     wheel.set_defaults(kernels=[], only_path=True)
+    for verb in (build, wheel):
+        verb.add_argument(
+            "--platform",
+            default="",
+            metavar="TAG",
+            help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
+        )
     merging = verbs.add(
         "merge",
         "Join wheels of one project for different architectures to the wheel of all of them.",

@@ -9,14 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import re
-import struct
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-from packaging.tags import platform_tags
 
 from kbuild import __version__
 from kbuild.aot.artifact.distribution import Distribution
@@ -26,10 +22,6 @@ from kbuild.errors import ToolError
 
 _EARLIEST = 315532800
 """1980-01-01, the first day that zip archives can store, in seconds since 1970."""
-_OLDEST_GLIBC = 17
-"""Not all machines have manylinux tags for a glibc older than 2.17."""
-_SYSTEM_LIBRARIES = {b"libc.so.6", b"libm.so.6", b"libdl.so.2", b"libpthread.so.0", b"librt.so.1"}
-"""Libraries that the manylinux policy lets a wheel count on, as far as C needs them."""
 
 
 def make_wheel(
@@ -116,39 +108,6 @@ def _zip(entries: Iterable[tuple[str, bytes]], epoch: int | None) -> bytes:
             info.compress_type = zipfile.ZIP_STORED if name.endswith(".kbz") else zipfile.ZIP_DEFLATED
             archive.writestr(info, data, compresslevel=9)
     return stream.getvalue()
-
-
-def platform_tag(launcher: bytes) -> str:
-    """The platform tag of a wheel with this shared object: manylinux if nothing in it asks for more, linux
-    otherwise."""
-    tags = list(platform_tags())
-    plain = next(tag for tag in tags if tag.startswith("linux_"))
-    minor = max([_OLDEST_GLIBC] + [int(found) for found in re.findall(rb"GLIBC_2\.(\d+)", launcher)])
-    tag = f"manylinux_2_{minor}_{plain.removeprefix('linux_')}"
-    return tag if tag in tags and needed_libraries(launcher) <= _SYSTEM_LIBRARIES else plain
-
-
-def machine_of(platform: str) -> str:
-    """The machine of a platform tag, whatever its libc: `x86_64`, `win_amd64`."""
-    return re.sub(r"^(many|musl)?linux(_\d+_\d+)?_", "", platform)
-
-
-def needed_libraries(data: bytes) -> set[bytes]:
-    """The libraries that a 64-bit little-endian ELF file needs; ValueError if it is not such a file."""
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    start, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
-    needed: set[bytes] = set()
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, start + index * size) for index in range(count)]
-    for _, kind, _, _, offset, length, link, _, _, _ in sections:
-        if kind != 6:  # SHT_DYNAMIC
-            continue
-        strings = sections[link][4]
-        for place in range(offset, offset + length, 16):
-            tag, value = struct.unpack_from("<qQ", data, place)
-            if tag == 1:  # DT_NEEDED
-                needed.add(data[strings + value : data.index(b"\0", strings + value)])
-    return needed
 
 
 def read_tree(root: Path, patterns: Iterable[str], base: Path | None = None) -> dict[str, bytes]:

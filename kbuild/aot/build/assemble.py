@@ -15,6 +15,7 @@ from kbuild.aot.artifact import record, rendering, sbom, tables, wheel
 from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
 from kbuild.aot.artifact.distribution import Distribution, read_distribution
 from kbuild.aot.artifact.partial import partial_package
+from kbuild.aot.artifact.platforms import Platform, parse_platform, platform_tag
 from kbuild.aot.build import records
 from kbuild.aot.build.launcher import build_launcher
 from kbuild.aot.build.plan import (
@@ -82,6 +83,8 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     distribution = read_distribution(project, manifest.package)
     if distribution.digest != fields["inputs"]["distribution"]:
         raise ToolError("the project's own files changed during the build", help="run kbuild build again")
+    asked = fields["inputs"]["platform"]
+    platform = parse_platform(asked) if asked else None
     directory = build / "package" / manifest.package.path
     shutil.rmtree(build / "package", ignore_errors=True)
     contents = Contents(
@@ -92,7 +95,7 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
         distribution,
         toolchain.llvm_versions(),
     )
-    name, data = pack(contents, build / "package", fields["cc"], build / LAUNCHER)
+    name, data = pack(contents, build / "package", fields["cc"], platform, build / LAUNCHER)
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     package_files = wheel.read_tree(directory, ["*"], build)
@@ -101,10 +104,17 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
     return path
 
 
-def pack(contents: Contents, folder: Path, cc: Sequence[str], core: Path | None = None) -> tuple[str, bytes]:
+def pack(
+    contents: Contents,
+    folder: Path,
+    cc: Sequence[str],
+    platform: Platform | None = None,
+    core: Path | None = None,
+) -> tuple[str, bytes]:
     """The name and the bytes of the wheel; `folder` has its archives, and gets the rest of the package.
 
-    `cc` is the C compiler, and `core` the launcher's object file, which it makes if there is none.
+    `cc` is the C compiler, for `platform` where that is not this one, and `core` the launcher's object file, which it
+    makes if there is none.
     """
     package = partial_package(contents.manifest.package, contents.archs)
     manifest = replace(contents.manifest, package=package)
@@ -113,7 +123,8 @@ def pack(contents: Contents, folder: Path, cc: Sequence[str], core: Path | None 
     versions = {str(facts["ptxas_version"]) for _, facts in contents.rows}
     driver = driver_of(package, versions)
     rendering.render(directory, tables.make_table(manifest, contents.rows, driver))
-    platform = wheel.platform_tag(build_launcher(directory, cc, core).read_bytes())
+    launcher = build_launcher(directory, cc, core, platform.machine if platform else "")
+    tag = platform_tag(launcher.read_bytes(), platform)
     compiler, compiler_version = toolchain.compiler_version(cc)
     tools = {
         "kbuild": __version__,
@@ -126,7 +137,7 @@ def pack(contents: Contents, folder: Path, cc: Sequence[str], core: Path | None 
     if package.archs != contents.manifest.package.archs:
         information[record.FILE] = record.encode(_recorded(contents))
     files = wheel.read_tree(directory, SHIPPED, folder)
-    return wheel.make_wheel(files, package, distribution, platform, epoch, driver, information)
+    return wheel.make_wheel(files, package, distribution, tag, epoch, driver, information)
 
 
 def _recorded(contents: Contents) -> record.Record:

@@ -9,15 +9,17 @@ process, the driver's by dlopen.
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kbuild.aot import toolchain
+from kbuild.aot.artifact.platforms import this_machine
 from kbuild.aot.build import records
 from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD
-from kbuild.aot.files import templates_directory
+from kbuild.aot.files import templates_directory, write_files
 from kbuild.aot.identity import bytes_digest
 from kbuild.errors import ToolError
 
@@ -52,13 +54,35 @@ def python_headers() -> str:
     return include
 
 
-def core_command(cc: Sequence[str], output: str) -> list[str]:
+def foreign_headers(machine: str) -> dict[str, bytes]:
+    """The headers that those of this machine's Python lack for another machine, by their names in a folder of
+    headers.
+
+    Of Python's headers only `pyconfig.h` is made for one machine.  What it says that Py_LIMITED_API depends on, the
+    sizes of types, is the same on all of `platforms.MACHINES`.  Debian's is a switch: it includes
+    `<aarch64-linux-gnu/python3.11/pyconfig.h>` when compiled for that, which only Debian's packages for aarch64
+    have.  There this machine's stands in for it.
+    """
+    include = Path(python_headers())
+    switch = (include / "pyconfig.h").read_text(errors="replace")
+    wanted = re.search(rf"<({machine}-linux-gnu/[\w./]+)>", switch)
+    own = re.search(rf"<({this_machine()}-linux-gnu/[\w./]+)>", switch)
+    if wanted is None or own is None:
+        return {}
+    return {wanted[1]: f'#include "{include.parent / own[1]}"\n'.encode()}
+
+
+def core_command(cc: Sequence[str], output: str, headers: str = "") -> list[str]:
     """The command that compiles the launcher proper, its output last; ToolError where Python's headers are
-    missing."""
+    missing.
+
+    `headers` is the folder of the `foreign_headers`, where there are such.
+    """
     return [
         *cc,
         *_FLAGS,
         f"-I{python_headers()}",
+        *([f"-I{headers}"] if headers else []),
         "-c",
         str(templates_directory() / "launcher/launcher.c"),
         "-o",
@@ -94,19 +118,22 @@ def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:
     ]
 
 
-def build_launcher(package_dir: Path, cc: Sequence[str] = ("cc",), core: Path | None = None) -> Path:
+def build_launcher(
+    package_dir: Path, cc: Sequence[str] = ("cc",), core: Path | None = None, machine: str = ""
+) -> Path:
     """Make `_launcher.abi3.so` in a package's directory from the `launcher_tables.c` there, and give its
     path.
 
     `cc` is the compiler with arguments that come before all others, `core` the launcher's object file, which
-    is compiled first if there is none.  ToolError where the compiler or Python's headers are missing, or the
-    compiler fails.
+    is compiled first if there is none, for `machine` if that is another one.  ToolError where the compiler or
+    Python's headers are missing, or the compiler fails.
     """
     library = package_dir / LIBRARY
     with tempfile.TemporaryDirectory(prefix=".launcher-", dir=package_dir) as folder:
         if core is None:
-            core = Path(folder, "launcher.o").absolute()
-            toolchain.run(core_command(cc, str(core)), package_dir)
+            core, headers = Path(folder, "launcher.o").absolute(), foreign_headers(machine) if machine else {}
+            write_files({Path(folder, name): data for name, data in headers.items()})
+            toolchain.run(core_command(cc, str(core), str(core.parent) if headers else ""), package_dir)
         made = Path(folder, LIBRARY)
         toolchain.run(link_command(cc, str(core.absolute()), f"{made.parent.name}/{LIBRARY}"), package_dir)
         os.chmod(made, 0o755)

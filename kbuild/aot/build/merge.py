@@ -24,7 +24,7 @@ from kbuild.aot import toolchain
 from kbuild.aot.artifact import record
 from kbuild.aot.artifact.archive import index_digest
 from kbuild.aot.artifact.distribution import Distribution
-from kbuild.aot.artifact.wheel import machine_of
+from kbuild.aot.artifact.platforms import machine_of, parse_platform, this_machine
 from kbuild.aot.build.assemble import Contents, pack
 from kbuild.aot.build.plan import manifest_digest
 from kbuild.aot.files import write_files
@@ -43,6 +43,7 @@ _INPUTS = {
     "llvm": "was built with another llvmlite than {}",
     "distribution": "has other files of the project, or other metadata, than {}",
     "epoch": "was built with SOURCE_DATE_EPOCH {}, and {} with {}",
+    "platform": "was built with --platform {}, and {} with {}",
 }
 """What wheels have in common, in the order in which it is compared, and what is said where they differ."""
 _REPEAT = "build both again, from one checkout and with one kbuild"
@@ -79,7 +80,12 @@ def merge(wheels: Sequence[Path], folder: Path, environment: Mapping[str, str]) 
     check(parts)
     first = parts[0]
     manifest = first.record.manifest
-    cc = toolchain.find_cc(environment)
+    asked = first.record.inputs["platform"]
+    machine = machine_of(first.platform)
+    if not asked and machine != this_machine():
+        asked = machine
+    platform = parse_platform(asked) if asked else None
+    cc = toolchain.find_cc(environment, platform)
     known = {arch: part for part in parts for arch in part.record.archs}
     archs = tuple(arch for arch in manifest.package.archs if arch in known)
     inputs = dict(first.record.inputs)
@@ -90,7 +96,7 @@ def merge(wheels: Sequence[Path], folder: Path, environment: Mapping[str, str]) 
             if name in known[arch].files:  # Not where the manifest excludes all its variants.
                 write_files({Path(place, name): known[arch].files[name]})
         contents = Contents(manifest, inputs, archs, _rows(parts), _distribution(first), llvm)
-        name, data = pack(contents, Path(place), [cc.path, *cc.arguments])
+        name, data = pack(contents, Path(place), [cc.path, *cc.arguments], platform)
     write_files({folder / name: data})
     return folder / name
 
@@ -176,7 +182,12 @@ def check(parts: Sequence[Part]) -> None:
 
 def _difference(name: str, text: str, mine: Any, other: Any, first: Part) -> str:
     """What is said of an input that two wheels do not have in common."""
-    said = text.format(mine, first.name, other) if text.count("{}") == 3 else text.format(first.name)
+    values = ("none" if value is None else value for value in (mine, other))
+    said = (
+        text.format(next(values), first.name, next(values))
+        if text.count("{}") == 3
+        else text.format(first.name)
+    )
     if name == "sources":
         differing = sorted(path for path in {*mine, *other} if mine.get(path) != other.get(path))
         said += f": {', '.join(differing)}"

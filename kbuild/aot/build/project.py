@@ -15,12 +15,12 @@ from typing import Any
 from kbuild.aot import toolchain
 from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
-from kbuild.aot.artifact.wheel import machine_of
+from kbuild.aot.artifact.platforms import machine_of, parse_platform
 from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
-from kbuild.aot.build.launcher import core_command
-from kbuild.aot.build.plan import LAUNCHER, STATE, WHEEL, Job, Plan, made_of, manifest_digest, plan
+from kbuild.aot.build.launcher import core_command, foreign_headers
+from kbuild.aot.build.plan import HEADERS, LAUNCHER, STATE, WHEEL, Job, Plan, made_of, manifest_digest, plan
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
@@ -71,6 +71,8 @@ class BuildOptions:
     """Steps at a time; 0 leaves it to ninja."""
     keep_going: bool = False
     """Whether to go on with other variants when one fails."""
+    platform: str = ""
+    """The platform of the wheel, `aarch64` or `manylinux_2_28_aarch64`; this machine when empty."""
     compile: CompileOptions = DEFAULTS
     """Options for all variants in addition to the manifest's, such as `debug` and `strict`."""
     verbose: bool = False
@@ -189,7 +191,9 @@ def build_variants(
 def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Service:
     """The processes that run the steps of the build."""
     try:
-        tool = toolchain.find_cc(options.environment)
+        # These run here, whatever machine the launcher is for.
+        here = {name: value for name, value in options.environment.items() if name != "CC"}
+        tool = toolchain.find_cc(here if options.platform else options.environment)
         cc = [tool.path, *tool.arguments]
     except ToolError:
         cc = []
@@ -239,14 +243,18 @@ def _plan(
     tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
     package = None
     if not options.kernels:
-        cc = toolchain.find_cc(options.environment)
+        platform = parse_platform(options.platform) if options.platform else None
+        cc = toolchain.find_cc(options.environment, platform)
+        headers = foreign_headers(platform.machine) if platform and platform.is_foreign else {}
+        for name, data in headers.items():
+            write_if_changed(directory / HEADERS / name, data)
         package = {
             "archs": _archs(options, manifest),
             "inputs": _inputs(options, manifest, tools),
             "templates": templates_digest(),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
-            "launcher": core_command([cc.path, *cc.arguments], LAUNCHER),
+            "launcher": core_command([cc.path, *cc.arguments], LAUNCHER, HEADERS if headers else ""),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
     closures = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
@@ -269,6 +277,7 @@ def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str])
         "tools": tools,
         "distribution": read_distribution(options.project, manifest.package).digest,
         "epoch": options.epoch,
+        "platform": options.platform or None,
     }
 
 

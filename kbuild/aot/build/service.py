@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from kbuild.aot.artifact.platforms import elf_machine, this_machine
 from kbuild.aot.build import records
 from kbuild.aot.build.plan import STATE, STEP
 from kbuild.aot.build.serve import SOCKET
@@ -84,9 +85,8 @@ class Service:
                 os.replace(f"{program}.part", program)
                 records.write(self._build, f"{_CLIENT}.json", {_CLIENT: program.read_bytes()}, self._stamp())
         words = [self._python, "-S", "-I", str(_source("client.py"))]
-        if self._old_client() is not None and os.access(
-            program, os.X_OK
-        ):  # Programs may not run from every directory.
+        # Programs may not run from every directory, and CC may make them for another machine.
+        if self._old_client() is not None and os.access(program, os.X_OK) and _is_of_this_machine(program):
             words = [f"./{_CLIENT}", self._python]
         write_if_changed(self._build / STEP, f"exec {shlex.join(words)}\n".encode())
 
@@ -143,3 +143,9 @@ class Service:
 
 def _source(name: str) -> Path:
     return Path(__file__).with_name(name)
+
+
+def _is_of_this_machine(program: Path) -> bool:
+    with program.open("rb") as stream, suppress(ValueError):
+        return elf_machine(stream.read(64)) == this_machine()
+    return True

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.build import project as builder
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
@@ -33,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
         kernels=tuple(options.kernels),
         jobs=options.jobs or number(options.environment, "MAX_JOBS") or 0,
         keep_going=options.keep_going,
+        platform=parse_platform(options.platform).text if options.platform else "",
         compile=compile_options(options),
         verbose=options.verbose,
         dry_run=options.dry_run,

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.artifact.distribution import read_distribution
-from kbuild.aot.artifact.wheel import make_wheel, needed_libraries, platform_tag
+from kbuild.aot.artifact.platforms import needed_libraries, platform_tag
+from kbuild.aot.artifact.wheel import make_wheel
 from kbuild.aot.build.assemble import driver_of
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, BuildResult, build

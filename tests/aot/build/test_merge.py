@@ -126,7 +126,7 @@ DIFFERENCES: dict[str, tuple[Callable[[Path], None], dict[str, object], str]] = 
     "epoch": (
         lambda project: None,
         {"epoch": 1_700_000_000},
-        r"was built with SOURCE_DATE_EPOCH 1700000000, and demo_\S+ with None",
+        r"was built with SOURCE_DATE_EPOCH 1700000000, and demo_\S+ with none",
     ),
 }
 

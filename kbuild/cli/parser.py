@@ -142,7 +142,21 @@ def _add_building(verbs: _Verbs) -> None:
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
     wheel.set_defaults(kernels=[], only_path=True)
-    for verb in (build, wheel):
+    hub = verbs.add(
+        "export-hub",
+        "Write the kernels as a repository of the Hugging Face Hub, for `kernels.get_kernel`.",
+        "-C -j -v -q --json --arch --no-cache --color",
+        module="export_hub",
+    )
+    hub.add_argument("folder", metavar="DIR", help="the folder of the repository")
+    hub.add_argument(
+        "wheels",
+        nargs="*",
+        metavar="WHEEL",
+        help="wheels of kbuild, for one platform each (default: build one)",
+    )
+    hub.set_defaults(kernels=[])
+    for verb in (build, wheel, hub):
         verb.add_argument(
             "--platform",
             default="",

@@ -23,11 +23,33 @@ MAX_WARNINGS = 20
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     only_path = getattr(options, "only_path", False)
+    progress = progress_of(options)
+    asked = request_of(options)
+    result = builder.build(asked, progress)
+    if options.json:
+        print(json.dumps(_result_json(result, time.monotonic() - started), indent=1))
+    elif only_path and result.wheel:
+        print(result.wheel)
+    elif options.dry_run:
+        print("\n".join(job.variant.name for job in result.jobs))
+    if not options.quiet and not options.dry_run:
+        progress.message(_summary(result, asked.project / builder.BUILD, time.monotonic() - started))
+    if result.failures:
+        raise ErrorGroup([*builder.grouped(result.failures), *_failed(result, options.keep_going)])
+    return 0
+
+
+def progress_of(options: argparse.Namespace) -> Progress:
+    """How the build shows what it does."""
     wished = any(options.environment.get(name) for name in ("CI", "NO_COLOR"))
     plain = wished or options.color == "never" or not sys.stderr.isatty()
-    progress = Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()
+    return Progress() if options.quiet else Bar() if not plain or options.color == "always" else Lines()
+
+
+def request_of(options: argparse.Namespace) -> builder.BuildOptions:
+    """The build that the command line asks for."""
     project = Path(options.directory)
-    asked = builder.BuildOptions(
+    return builder.BuildOptions(
         project=project,
         environment=options.environment,
         archs=tuple(options.archs),
@@ -43,18 +65,6 @@ def run(options: argparse.Namespace) -> int:
         epoch=epoch(options.environment),
         display=(project / builder.MANIFEST).as_posix(),
     )
-    result = builder.build(asked, progress)
-    if options.json:
-        print(json.dumps(_result_json(result, time.monotonic() - started), indent=1))
-    elif only_path and result.wheel:
-        print(result.wheel)
-    elif options.dry_run:
-        print("\n".join(job.variant.name for job in result.jobs))
-    if not options.quiet and not options.dry_run:
-        progress.message(_summary(result, project / builder.BUILD, time.monotonic() - started))
-    if result.failures:
-        raise ErrorGroup([*builder.grouped(result.failures), *_failed(result, options.keep_going)])
-    return 0
 
 
 def _cache(options: argparse.Namespace) -> Path | None:

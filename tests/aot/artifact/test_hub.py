@@ -120,12 +120,16 @@ def test_what_cannot_be_exported_is_refused(project: Path, capsys: pytest.Captur
     assert main(["export-hub", str(project / "hub"), str(wheel), str(wheel)]) == 2
     assert f"are both for torch-stable-abi20-cu130-{this_machine()}-linux" in capsys.readouterr().err
     (project / "text.whl").write_text("")
+
+    def without_launcher(files: dict[str, bytes]) -> None:
+        del files["demo_kernels/_launcher.abi3.so"]
+
     with pytest.raises(UsageError, match=r"text\.whl is not a wheel"):
         hub_files(project / "text.whl")
     with pytest.raises(UsageError, match="no file "):
         hub_files(project / "none.whl")
     with pytest.raises(UsageError, match="is not a wheel of kbuild: it has no launcher"):
-        hub_files(edited(wheel, lambda files: files.pop("demo_kernels/_launcher.abi3.so") and None))
+        hub_files(edited(wheel, without_launcher))
     change(project / "kernels.toml", "[package]", '[package]\ndistribution = "3d"')
     with pytest.raises(UsageError, match="3d cannot be the name of a kernel on the Hub"):
         hub_files(wheel_of(replace(options)))

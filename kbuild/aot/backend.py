@@ -25,7 +25,7 @@ from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build import project as builder
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Lines
-from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, prepare
+from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, number, prepare
 from kbuild.aot.files import write_files
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import FILE as TUNED
@@ -81,6 +81,7 @@ def _built(dist: Path) -> Path:
     options = builder.BuildOptions(
         project=Path.cwd(),
         environment=environment,
+        jobs=number(os.environ, "MAX_JOBS") or 0,
         cache=cache if cache and not usable(cache) else None,
         dist=dist,
         epoch=epoch(os.environ),

@@ -9,6 +9,7 @@ import pytest
 
 from kbuild.aot import backend
 from kbuild.aot.build import project as builder
+from kbuild.aot.build.progress import Progress
 from kbuild.errors import KbuildError
 from tests.aot.conftest import KERNEL
 
@@ -27,6 +28,23 @@ def test_wheel(here: Path, tmp_path: Path) -> None:
     assert backend.get_requires_for_build_wheel() == [] == backend.get_requires_for_build_sdist()
     name = backend.build_wheel(str(tmp_path / "out"))
     assert name.startswith("demo_kernels-0.1.0-cp310-abi3-") and (tmp_path / "out" / name).is_file()
+
+
+def test_jobs_are_those_of_the_environment(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def build(options: builder.BuildOptions, progress: Progress) -> builder.BuildResult:
+        asked.append(options.jobs)
+        return real(options, progress)
+
+    real = builder.build
+    monkeypatch.setattr(builder, "build", build)
+    for value in ("3", ""):
+        monkeypatch.setenv("MAX_JOBS", value)
+        backend.build_wheel(str(tmp_path / "out"))
+    assert asked == [3, 0]
 
 
 def test_a_wheel_that_cannot_be_made_raises(here: Path, tmp_path: Path) -> None:

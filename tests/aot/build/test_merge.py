@@ -76,6 +76,12 @@ def test_so_it_is_for_a_project_with_all_that_a_manifest_may_say(
     assert joined(options, wheels["sm_90"], two).read_bytes() == whole.read_bytes()
 
 
+def test_a_wheel_of_one_architecture_names_no_place_of_the_machine(options: BuildOptions) -> None:
+    with zipfile.ZipFile(wheel_of(options, "sm_80")) as archive:
+        texts = {name: archive.read(name) for name in archive.namelist()}
+    assert not [name for name, data in texts.items() if str(options.project).encode() in data]
+
+
 def test_the_record_of_a_manifest_is_all_of_it(project: Path) -> None:
     for manifest in (load(project / "kernels.toml"), load(Path(__file__).parents[3] / "kernels.toml")):
         kept = record.Record({}, manifest, {}, (), [])

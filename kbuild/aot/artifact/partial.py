@@ -8,7 +8,8 @@ the architectures.
 * A build tag (PEP 427), `demo-1.0-90-cp310-…`, only breaks ties between wheels of one version.  pip would keep an
   installed `1.0` when it is given the other file, choose the highest tag from an index for every GPU, and prefer
   any tag to none, which is the whole wheel.
-* PyPI takes no local versions, so that a wheel for one architecture cannot come before the whole one there.
+* PyPI takes no local versions.  There a wheel for one architecture would come before the whole one, since `==1.0`
+  fits `1.0+sm90` too.
 """
 
 from __future__ import annotations

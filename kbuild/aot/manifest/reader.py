@@ -28,11 +28,20 @@ class ManifestReader:
         self.table = table
         self.lines = dict(lines)
         self.errors: list[ManifestError] = []
+        self.writers: dict[KeyPath, str] = {}
+        """The kernel in whose table each key is written that another one takes by `like`."""
+        self._noted: set[tuple[int, KeyPath, str]] = set()
 
     def error(self, path: KeyPath, message: str, help: str = "") -> None:
-        """Notes a mistake at a key, or at the nearest key around it that the text has."""
+        """Notes a mistake at a key, or at the nearest key around it that the text has; once for all kernels
+        that have it from one."""
+        line = line_of(self.lines, path)
+        mistake = line, path[2:], message
+        if path[:3] in self.writers and mistake in self._noted:
+            return
+        self._noted.add(mistake)
         text = f"{self._key(path)}: {message}" if path else message
-        self.errors.append(ManifestError(text, Loc(self.display, line_of(self.lines, path)), help))
+        self.errors.append(ManifestError(text, Loc(self.display, line), help))
 
     def _key(self, path: KeyPath) -> str:
         """`kernel "name": matrix.dtype[1]` for `("kernel", 0, "matrix", "dtype", 1)`."""
@@ -41,7 +50,9 @@ class ManifestReader:
             entry = self.table["kernel"][path[1]]
             name = entry.get("name") if isinstance(entry, Mapping) else None
             shown = f' "{name}"' if isinstance(name, str) and re.fullmatch(NAME, name) else f"[{path[1]}]"
-            prefix, path = f"kernel{shown}", path[2:]
+            writer = self.writers.get(path[:3])
+            also = f' (as in "{writer}")' if writer else ""
+            prefix, path = f"kernel{shown}{also}", path[2:]
         key = ""
         for part in path:
             key += f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" if key else shown_key(part)

@@ -57,6 +57,9 @@ def inherit(reader: ManifestReader) -> None:
             for place, line in [*reader.lines.items()]:
                 if place[:2] == ("kernel", first[like]) and len(place) > 2 and place[2] not in own:
                     reader.lines[(*path, *place[2:])] = line
+            for name in base.keys() - own:
+                written_by = reader.writers.get(("kernel", first[like], name), like)
+                reader.writers[(*path, name)] = written_by
             table = {**{name: value for name, value in base.items() if name not in own}, **table}
         if isinstance(table, Mapping) and isinstance(name := table.get("name"), str):
             first.setdefault(name, index)

@@ -180,7 +180,47 @@ def test_a_mistake_in_what_is_taken_from_another_kernel_is_reported_where_it_is_
     (project / "kernels.toml").write_text(HEAD + LIKE.replace("WIDTH = [64]", "OTHER = [64]"))
     found = mistakes(project)
     assert any('kernel "negated": matrix.OTHER' in entry for entry in found)
-    assert f'{LINE}: kernel "negated": config[0]: constexpr "WIDTH" has no value' in found[0]
+    assert f'{LINE}: kernel "negated" (as in "scale"): config[0]: constexpr "WIDTH" has no value' in found[0]
+
+
+THIRD = '''\
+[kernel.verify]
+sizes = { "x, y" = "n" }
+defaults = { n = "2 * NUMBER" }
+values = [
+  {},
+  { n = 0.5 },
+]
+[[kernel]]
+name = "third"
+like = "negated"
+specialize = [{ "x, y" = 16 }]
+config = [{ BLOCK = 64, when = { NEGATE = true } }]
+'''
+
+
+@pytest.mark.parametrize(
+    "old, new, line, kernel, message",
+    [
+        ("[{ BLOCK = 64 }]", "[{ BLOK = 64 }]", 0, "scale", "config[0].BLOK: the kernel has no such parameter"),
+        ("NEGATE = [true]", 'NEGATE = ["a"]', 16, "third", 'config[0].when.NEGATE: true is not a value of NEGATE'),
+        ('"x, y" = 16', "z = 16", 15, "third", "specialize[0].z: is not a run-time argument"),
+        ('sizes = { "x, y" = "n" }', 'sizes = { "x, y" = "m" }', 6, "negated", 'verify.sizes.x: unknown name "m"'),
+        ("2 * NUMBER", "2 * BLOK", 7, "negated", 'verify.defaults.n: unknown name "BLOK"'),
+        ("n = 0.5", "n = true", 10, "negated", "verify.values[1].n: expected an integer or an expression"),
+    ],
+)
+def test_a_mistake_that_several_kernels_inherit_is_reported_once(
+    project: Path, old: str, new: str, line: int, kernel: str, message: str
+) -> None:
+    text = (LIKE + THIRD).replace("2 * NUMBER", "2 * BLOCK").replace("n = 0.5", "n = 40")
+    (project / "kernels.toml").write_text(HEAD + text)
+    load(project / "kernels.toml")
+    old = old.replace("NUMBER", "BLOCK").replace("0.5", "40")
+    assert text.count(old) == 1
+    (project / "kernels.toml").write_text(HEAD + text.replace(old, new))
+    found = [entry for entry in mistakes(project) if message in entry]
+    assert len(found) == 1 and found[0].startswith(f'{LINE + line}: kernel "{kernel}": {message}'), found
 
 
 @pytest.mark.parametrize("name", ["negated", "scales", "scale.py"])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.aot.manifest.expand import expand
+from kbuild.aot.manifest.expand import Variant, expand
+from kbuild.aot.manifest.expressions import evaluate, parse
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Guard
 from tests.aot.conftest import KERNEL
@@ -144,6 +145,28 @@ def test_a_configuration_behind_one_that_was_written_out_is_reported_by_its_own_
     assert mistakes(project) == [
         f"{LINE + 3}: {K}config[2]: is never used: config[1] applies wherever it does; give it a `when`"
     ]
+
+
+def test_a_size_that_is_asked_for_by_itself(project: Path) -> None:
+    text = """\
+config = [
+  { BLOCK = "next_power_of_2(n)", when = { n = ["== 128", "== 4096"] } },
+  { BLOCK = 1024, when = { n = "!= 0" } },
+]
+"""
+    (project / "kernels.toml").write_text(HEAD + text)
+    manifest = load(project / "kernels.toml")
+    configs = manifest.kernel("scale").configs
+    assert [(config.guards, dict(config.constexprs)["BLOCK"]) for config in configs] == [
+        ((Guard("n", "==", 128),), 128),
+        ((Guard("n", "==", 4096),), 4096),
+        ((Guard("n", "!=", 0),), 1024),
+    ]
+    variants = expand(manifest).variants
+    assert any(".n-eq-4096." in variant.file_name for variant in variants)
+    assert all(Variant.parse(str(variant)) == variant for variant in variants)
+    fact = parse(configs[1].guards[0].expression, ["n"], "")
+    assert [evaluate(fact, {"n": n}) for n in (4095, 4096, 4097)] == [0, 1, 0]
 
 
 LIKE = """\

@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.expressions import Expression
-from kbuild.aot.manifest.load_verify import read_defaults, read_launch, read_sizes
+from kbuild.aot.manifest.load_verify import check_pointers, read_defaults, read_launch, read_sizes
 from kbuild.aot.manifest.load_when import read_when
 from kbuild.aot.manifest.model import (
     Argument,
@@ -50,6 +50,8 @@ def load_tune(
     pointers = [argument.name for argument in args if argument.is_pointer]
     if "sizes" not in given and verify is None and pointers:
         reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
+    check_pointers(reader, path, given, tune, ("zeros", "restore"), pointers)
+    zeros = verify.zeros if verify and "zeros" not in given else tune.get("zeros", ())
     sizes = verify.sizes if verify and "sizes" not in given else read_sizes(reader, path, tune, pointers)
     known = sorted({name for config in configs for name, _ in config.constexprs})
     common = _candidates(reader, path, tune, known)
@@ -84,7 +86,7 @@ def load_tune(
                 require=required,
             )
         )
-    return record(Tune, schema.TUNE, tune, sizes=sizes, buckets=tuple(buckets))
+    return record(Tune, schema.TUNE, tune, sizes=sizes, buckets=tuple(buckets), zeros=zeros)
 
 
 def _check_facts(

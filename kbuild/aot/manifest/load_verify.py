@@ -32,15 +32,27 @@ def load_verify(
     loops = checked(reader, (*path, "loops"), values.get("loops", {}), schema.LOOPS, integers)
     defaults = read_defaults(reader, path, values, scalars)
     launches = [read_launch(reader, key, entry, scalars, defaults) for key, entry in values.get("values", ())]
-    for key in ("zeros", "ready"):
-        for place, name in placed(given.get(key, []), values.get(key, ())):
-            if name not in pointers:
-                message = f"expected {schema.POINTERS.item.words}, found {described(name)}"
-                reader.error((*path, key, *place), message)
+    check_pointers(reader, path, given, values, ("zeros", "ready"), pointers)
     sizes = read_sizes(reader, path, values, pointers)
     return record(
         Verify, schema.VERIFY, values, sizes=sizes, values=tuple(launches), loops=tuple(loops.items())
     )
+
+
+def check_pointers(
+    reader: ManifestReader,
+    path: KeyPath,
+    given: Mapping[str, Any],
+    values: Mapping[str, Any],
+    keys: Collection[str],
+    pointers: Collection[str],
+) -> None:
+    """Notes names in the lists of some keys that are not pointers."""
+    for key in keys:
+        for place, name in placed(given.get(key, []), values.get(key, ())):
+            if name not in pointers:
+                message = f"expected {schema.POINTERS.item.words}, found {described(name)}"
+                reader.error((*path, key, *place), message)
 
 
 def _is_integer(type_: str) -> bool:

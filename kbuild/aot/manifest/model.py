@@ -293,6 +293,12 @@ class Tune:
     """Elements that each pointer points to; those of `[kernel.verify]` unless given."""
     buckets: tuple[Bucket, ...]
     """The calls to tune for, in the order in which dispatch asks for their facts."""
+    zeros: tuple[str, ...] = ()
+    """Pointers to arrays that are zeros before every launch, such as locks and counters; those of
+    `[kernel.verify]` unless given."""
+    restore: tuple[str, ...] = ()
+    """Pointers to arrays that have the same numbers before every launch, such as those that a kernel changes in
+    place; what a launch writes into others is left there."""
 
 
 @dataclass(frozen=True)

@@ -318,6 +318,8 @@ TUNE = Table(
             doc="Values of all buckets whose `values` do not give them.",
         ),
         Key("bucket", (Tune, "buckets"), BUCKET, True, repeated=True),
+        Key("zeros", (Tune, "zeros"), POINTERS),
+        Key("restore", (Tune, "restore"), POINTERS),
     ),
 )
 

@@ -85,18 +85,22 @@ class Gpu:
         self._fresh: dict[str, tuple[int, int]] = {}  # Arrays as they are before a launch: address, bytes.
         self._used: dict[str, tuple[int, int]] = {}
         self._values: dict[str, np.ndarray] = {}
+        self._restored: list[str] = []
         self._loaded: dict[bytes, _Loaded] = {}
 
     def place(self, variant: Variant, case: LaunchCase) -> None:
-        """Make the arrays of a launch, with random values, in place of earlier ones."""
+        """Make the arrays of a launch, of zeros or random values, in place of earlier ones."""
         for address, _ in (*self._fresh.values(), *self._used.values()):
             self._call("cuMemFree_v2", ctypes.c_uint64(address))
         for loaded in self._loaded.values():
             self._call("cuModuleUnload", loaded.module)
         self._fresh, self._used, self._values, self._loaded = {}, {}, {}, {}
         types, random = dict(variant.signature), np.random.default_rng(0)
-        for name, count in case.sizes or ():
-            self._values[name] = values = _random(_element(types[name]), count, random)
+        sized = dict(case.sizes or ())
+        self._restored = [name for name in (*case.zeros, *case.restored) if name in sized]
+        for name, count in sized.items():
+            values = _random(_element(types[name]), count, random)
+            self._values[name] = values = np.zeros_like(values) if name in case.zeros else values
             for arrays in (self._fresh, self._used):
                 arrays[name] = self._allocated(values.nbytes), values.nbytes
             address, size = self._fresh[name]
@@ -145,15 +149,26 @@ class Gpu:
         return ""
 
     def times(self, programs: Sequence[TimedProgram], seconds: float = SECONDS) -> list[float]:
-        """The median time of a launch of each in microseconds, in random order with a cold cache, over about
-        so many seconds of the device's; a few launches of each where they are 0."""
+        """The median time of a launch of each in microseconds, in random order, with a cold cache and with the
+        arrays as they were placed that the launch asks for, over about so many seconds of the device's; a few
+        launches of each where they are 0."""
         calls = {
             number: lambda program=program: self._launch(program) for number, program in enumerate(programs)
         }
         return list(interleave(calls, self, seconds, 0 if seconds else _TRIAL).values())
 
     def flush(self) -> None:
-        """Write over the L2 cache: this and the following make a `Clock`."""
+        """Make the arrays as they were placed that every launch asks for, and write over the L2 cache: this and
+        the following make a `Clock`."""
+        for name in self._restored:
+            (address, size), (source, _) = self._used[name], self._fresh[name]
+            self._call(
+                "cuMemcpyDtoDAsync_v2",
+                ctypes.c_uint64(address),
+                ctypes.c_uint64(source),
+                ctypes.c_size_t(size),
+                None,
+            )
         self._call(
             "cuMemsetD8Async",
             ctypes.c_uint64(self._cache),

@@ -33,7 +33,7 @@ class Clock(Protocol):
     """A device that runs requests asynchronously, in order."""
 
     def flush(self) -> None:
-        """Enqueue overwriting of the L2 cache."""
+        """Enqueue what comes before each launch: overwriting of the L2 cache, and of arrays such as locks."""
         ...
 
     def mark(self) -> Any:
@@ -62,6 +62,7 @@ def interleave(
     be measured.
     """
     for call in calls.values():
+        clock.flush()
         call()
     order = random.Random(_SEED)
     ahead = 8

@@ -77,7 +77,7 @@ class TimingDevice(Protocol):
     device: DeviceFacts
 
     def place(self, variant: Variant, case: LaunchCase) -> None:
-        """Make the arrays of a launch, with random values, in place of earlier ones."""
+        """Make the arrays of a launch, of zeros or random values, in place of earlier ones."""
         ...
 
     def results(self, program: TimedProgram) -> dict[str, Any]:
@@ -90,8 +90,9 @@ class TimingDevice(Protocol):
         ...
 
     def times(self, programs: Sequence[TimedProgram], seconds: float = SECONDS) -> list[float]:
-        """The median time of a launch of each in microseconds, in random order with a cold cache, over about
-        so many seconds of the device's; a few launches of each where they are 0."""
+        """The median time of a launch of each in microseconds, in random order, with a cold cache and with the
+        arrays as they were placed that the launch asks for, over about so many seconds of the device's; a few
+        launches of each where they are 0."""
         ...
 
 
@@ -165,9 +166,9 @@ def launch_of(
 ) -> LaunchCase | None:
     """The bucket's launch of a variant on so many multiprocessors, as in `sized_case`; None if it does not
     fulfil the variant's hints."""
-    return sized_case(
-        kernel, variant, dict(bucket.values), kernel.tune.sizes if kernel.tune else (), kernel.grid, num_sms
-    )
+    assert kernel.tune is not None
+    case = sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes, kernel.grid, num_sms)
+    return case and replace(case, zeros=kernel.tune.zeros, restored=kernel.tune.restore)
 
 
 def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:

@@ -41,6 +41,8 @@ class LaunchCase:
     """Programs along each axis."""
     zeros: tuple[str, ...] = ()
     """The arrays initialized with zeros."""
+    restored: tuple[str, ...] = ()
+    """Other arrays that have their first numbers before every launch, where there are several."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.scalars)

@@ -206,7 +206,7 @@ def test_a_mistake_in_what_is_taken_from_another_kernel_is_reported_where_it_is_
     assert f'{LINE}: kernel "negated" (as in "scale"): config[0]: constexpr "WIDTH" has no value' in found[0]
 
 
-THIRD = '''\
+THIRD = """\
 [kernel.verify]
 sizes = { "x, y" = "n" }
 defaults = { n = "2 * NUMBER" }
@@ -219,16 +219,34 @@ name = "third"
 like = "negated"
 specialize = [{ "x, y" = 16 }]
 config = [{ BLOCK = 64, when = { NEGATE = true } }]
-'''
+"""
 
 
 @pytest.mark.parametrize(
     "old, new, line, kernel, message",
     [
-        ("[{ BLOCK = 64 }]", "[{ BLOK = 64 }]", 0, "scale", "config[0].BLOK: the kernel has no such parameter"),
-        ("NEGATE = [true]", 'NEGATE = ["a"]', 16, "third", 'config[0].when.NEGATE: true is not a value of NEGATE'),
+        (
+            "[{ BLOCK = 64 }]",
+            "[{ BLOK = 64 }]",
+            0,
+            "scale",
+            "config[0].BLOK: the kernel has no such parameter",
+        ),
+        (
+            "NEGATE = [true]",
+            'NEGATE = ["a"]',
+            16,
+            "third",
+            "config[0].when.NEGATE: true is not a value of NEGATE",
+        ),
         ('"x, y" = 16', "z = 16", 15, "third", "specialize[0].z: is not a run-time argument"),
-        ('sizes = { "x, y" = "n" }', 'sizes = { "x, y" = "m" }', 6, "negated", 'verify.sizes.x: unknown name "m"'),
+        (
+            'sizes = { "x, y" = "n" }',
+            'sizes = { "x, y" = "m" }',
+            6,
+            "negated",
+            'verify.sizes.x: unknown name "m"',
+        ),
         ("2 * NUMBER", "2 * BLOK", 7, "negated", 'verify.defaults.n: unknown name "BLOK"'),
         ("n = 0.5", "n = true", 10, "negated", "verify.values[1].n: expected an integer or an expression"),
     ],

@@ -18,6 +18,7 @@ from kbuild.aot.tune.tune import (
     SECONDS,
     DeviceFacts,
     TimedProgram,
+    launch_of,
     obstacle,
     programs_at_once,
     short,
@@ -251,6 +252,16 @@ def test_tables_that_are_none(tmp_path: Path, text: str, says: str) -> None:
             "tune.candidates.num_warps[1]: the int 5 cannot be a value of num_warps",
         ),
         ("n = 500", "n = 5000", "tune.bucket[0].values.n: the bucket is for n <= 512"),
+        (
+            "[kernel.tune]",
+            '[kernel.tune]\nzeros = ["n"]',
+            "tune.zeros[0]: expected an argument that is a pointer",
+        ),
+        (
+            "[kernel.tune]",
+            '[kernel.tune]\nrestore = ["z"]',
+            "tune.restore[0]: expected an argument that is a",
+        ),
         ("n = 500", "m = 500", "tune.bucket[0].values.m: unknown key"),
         ('x = "n", ', "", 'tune.sizes: missing key "x"'),
         ('y = "n" }', 'y = "m" }', "tune.sizes.y:"),
@@ -271,6 +282,19 @@ def test_mistakes_in_the_table_are_reported(project: Path, before: str, after: s
     assert before in TABLE
     file.write_text(file.read_text() + TABLE.replace(before, after))
     assert any(says in mistake for mistake in mistakes(project)), mistakes(project)
+
+
+def test_arrays_of_zeros_are_those_to_verify_with_unless_given(project: Path) -> None:
+    file = project / "kernels.toml"
+    verify = '[kernel.verify]\nsizes = { x = "n", y = "n" }\nvalues = [{ n = 40 }]\nzeros = ["y"]\n'
+    text = file.read_text() + verify + TABLE
+    for given, expected in (("", ("y",)), ("zeros = []\n", ()), ('zeros = ["x"]\n', ("x",))):
+        file.write_text(text.replace("[kernel.tune]\n", f'[kernel.tune]\n{given}restore = ["y"]\n'))
+        kernel = load(file).kernel("scale")
+        assert kernel.tune and kernel.tune.zeros == expected
+        task, *_ = tasks(load(file), ("sm_90",), ())
+        case = launch_of(kernel, task.default, task.bucket)
+        assert case and (case.zeros, case.restored) == (expected, ("y",))
 
 
 def test_facts_rule_candidates_out() -> None:

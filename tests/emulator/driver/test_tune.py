@@ -65,6 +65,36 @@ candidates = { num_warps = [4], BLOCK_N = [64] }
 [[kernel.tune.bucket]]
 values = { M = 64, N = 64, K = 128, stride_am = 128, stride_ak = 1, stride_bk = 64, stride_bn = 1, stride_cm = 64, stride_cn = 1 }
 """
+TICKETS = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tickets_kernel(counter, total, out, n, BLOCK: tl.constexpr):
+    ticket = tl.atomic_add(counter, 1)
+    tl.store(out + ticket // n * 0x1000000, 1)  # Beyond `out` unless the counter was 0 before the launch.
+    tl.atomic_add(total + tl.arange(0, BLOCK), 1)
+"""
+TICKETS_TABLE = """
+[kernel.args]
+counter = "*i32"
+total = "*i32"
+out = "*i32"
+n = "i32"
+[kernel.defaults]
+BLOCK = 32
+num_warps = 4
+[kernel.verify]
+sizes = { counter = "1", total = "BLOCK", out = "n" }
+values = [{ n = 3 }]
+zeros = ["counter"]
+[kernel.tune]
+candidates = { num_warps = [1] }
+restore = ["total"]
+[[kernel.tune.bucket]]
+values = { n = 4 }
+"""
 RUN = """
 import os
 import sys
@@ -83,7 +113,8 @@ with FakeDriver(["sm_90"], builds=["build/tune"], streams="late") as driver:
 
 def tune(folder: Path, name: str, grid: str, rest: str) -> tuple[str, tuple[tuned.TunedEntry, ...]]:
     """The output of `kbuild tune` for a project of one kernel, and its table."""
-    shutil.copy(ROOT / "kernels" / f"{name}.py", folder)
+    if (ROOT / "kernels" / f"{name}.py").exists():
+        shutil.copy(ROOT / "kernels" / f"{name}.py", folder)
     text = MANIFEST.replace("{name}", name).replace("{grid}", grid).replace("{rest}", rest)
     (folder / "kernels.toml").write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KBUILD_CACHE_DIR": str(folder / "cache")}
@@ -100,6 +131,14 @@ def test_an_elementwise_kernel(tmp_path: Path) -> None:
     assert [dict(entry.when)["dtype"] for entry in entries] == ["fp32", "bf16"]
     # Fewer warps with more work each execute fewer instructions.
     assert all(dict(entry.config)["BLOCK"] == 512 and entry.us < entry.default_us for entry in entries)
+
+
+def test_counters_are_zeros_before_every_launch(tmp_path: Path) -> None:
+    (tmp_path / "tickets.py").write_text(TICKETS)
+    said, entries = tune(tmp_path, "tickets", '["n"]', TICKETS_TABLE)
+    assert "wrong" not in said and "CUDA_ERROR" not in said
+    [entry] = entries
+    assert dict(entry.config)["num_warps"] == 1
 
 
 def test_wgmmas(tmp_path: Path) -> None:

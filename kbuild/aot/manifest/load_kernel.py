@@ -165,6 +165,8 @@ def _matrix(
     axes: list[Axis] = []
     for name, values in checked(reader, path, table, schema.MATRIX).items():
         default = parameters[name].default if name in parameters else None
+        if len(values) == 1:  # A call can mean no other.
+            default = values[0]
         is_built = any(is_same(value, default) for value in values)
         axes.append(Axis(name, values, name in parameters, default if is_built else None))
     return tuple(axes)

@@ -154,8 +154,8 @@ class Axis:
     """Whether the kernel has a constexpr parameter of that name; otherwise the axis stands in argument types
     alone."""
     default: Value = None
-    """The one of `values` that the kernel's parameter has by default, and calls need not give; None if there
-    is none."""
+    """The one of `values` that calls need not give, since the kernel's parameter has it by default or there is
+    no other; None if there is none."""
 
 
 @dataclass(frozen=True)

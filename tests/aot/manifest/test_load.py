@@ -6,6 +6,8 @@ import os
 import random
 from pathlib import Path
 
+from kbuild.aot.artifact.selection import signature
+from kbuild.aot.artifact.tables import make_table
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.expressions import evaluate, parse
 from kbuild.aot.manifest.load import load
@@ -91,6 +93,21 @@ def test_a_parameters_default_is_its_axis_default(project: Path) -> None:
     assert [axis.default for axis in load(project / "kernels.toml").kernel("scale").matrix] == [None, None], (
         "0 is not false"
     )
+
+
+def test_the_only_value_of_an_axis_is_its_default(project: Path) -> None:
+    text = MANIFEST.replace("NEGATE = [false, true]", "NEGATE = [false]").replace("NEGATE = true", "")
+    (project / "kernels.toml").write_text(text.replace('dtype = "fp32"', 'dtype = "fp32"\narch = "sm_80"'))
+    manifest = load(project / "kernels.toml")
+    assert [axis.default for axis in manifest.kernel("scale").matrix] == [None, False]
+    facts = {"entry": "scale_kernel", "params": [["x", "*fp16"], ["y", "*fp16"], ["n", "i32"]], "shared": 0}
+    facts |= {"archive": "a", "archive_sha256": "", "key": "k", "sha256": "", "registers": 32}
+    rows = [
+        (each, {**facts, "arch": each.arch, "num_warps": each.options.num_warps, "warps": 4})
+        for each in expand(manifest).variants
+    ]
+    (table,) = make_table(manifest, rows).kernels
+    assert signature(table) == "(x, y, n, *, dtype=None, NEGATE=False, stream=None, grid=None)"
 
 
 def test_garbage_never_gives_a_traceback(project: Path) -> None:

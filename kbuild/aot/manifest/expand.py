@@ -34,6 +34,8 @@ _GUARD = re.compile(
     rf"(-?\d+|(?:\d+\*)?{NUM_SMS}(?://\d+)?)"
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
+MANY_VARIANTS = 500
+"""Variants of one kernel; of more a build says what multiplies to them."""
 _LONGEST_FILE_NAME = 180
 """Characters; file systems allow 255 bytes, and suffixes come on top."""
 
@@ -183,6 +185,28 @@ def expand(manifest: Manifest, archs: Iterable[str] = (), kernels: Iterable[str]
             for found in _expand_kernel(kernel, arch):
                 (variants if isinstance(found, Variant) else excluded).append(found)  # type: ignore[arg-type]
     return Expansion(tuple(dict.fromkeys(variants)), tuple(excluded))
+
+
+def notes_on_size(manifest: Manifest, expansion: Expansion) -> Iterator[str]:
+    """For each kernel with very many variants a line that says how many, of what, and how to have fewer."""
+    archs: dict[str, list[str]] = {}
+    for variant in expansion.variants:
+        archs.setdefault(variant.kernel, []).append(variant.arch)
+    for kernel in manifest.kernels:
+        built = archs.get(kernel.name, ())
+        if len(built) <= MANY_VARIANTS:
+            continue
+        hinted = [argument for argument in kernel.args if len(argument.hints) > 1]
+        factors = {"archs": len(set(built))} | {axis.name: len(axis.values) for axis in kernel.matrix}
+        factors |= {"specialize": len(kernel.specializations)}
+        factors |= {f"hints of {argument.name}": len(argument.hints) for argument in hinted}
+        factors |= {"config": len(kernel.configs)}
+        shown = " × ".join(f"{count} {name}" for name, count in factors.items() if count > 1)
+        advice = "put together in [[kernel.specialize]] what is aligned together, " if hinted else ""
+        yield (
+            f'kernel "{kernel.name}": {len(built):,} variants, of {shown}; shorten a list, {advice}'
+            "or leave out what nobody calls by [[kernel.exclude]]"
+        )
 
 
 def points(kernel: Kernel) -> Iterator[tuple[tuple[str, Value], ...]]:

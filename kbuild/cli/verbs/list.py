@@ -10,12 +10,13 @@ from typing import Any
 
 from kbuild.aot.build.project import BUILD, load_variants
 from kbuild.aot.identity import unseal
+from kbuild.aot.manifest.expand import notes_on_size
 from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 
 
 def run(options: argparse.Namespace) -> int:
     project = Path(options.directory)
-    _, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
+    manifest, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
     rows: list[dict[str, Any]] = []
     for variant in expansion.variants:
         facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"
@@ -38,5 +39,7 @@ def run(options: argparse.Namespace) -> int:
         values = ", ".join(f"{name} = {value}" for name, value in excluded.matrix)
         print(f"not {excluded.kernel}.{excluded.arch} {values}: {excluded.reason}")
     if not options.quiet:
+        for note in notes_on_size(manifest, expansion):
+            print(f"warning: {note}", file=sys.stderr)
         print(f"{len(rows)} variants, {len(expansion.excluded)} excluded", file=sys.stderr)
     return 0

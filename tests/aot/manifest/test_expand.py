@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.manifest import expressions
-from kbuild.aot.manifest.expand import Excluded, Variant, expand
+from kbuild.aot.manifest.expand import Excluded, Variant, expand, notes_on_size
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Argument, Config, Guard, Kernel, Specialization
+from kbuild.cli import main
 from kbuild.options import DEFAULTS, CompileOptions
 
 
@@ -34,6 +35,27 @@ def test_variants_stand_as_written(project: Path) -> None:
         options=CompileOptions(num_warps=8, num_stages=3),
         guards=(Guard("n", "<=", 1024),),
     )
+
+
+def test_what_multiplies_to_very_many_variants_is_said(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, values = project / "kernels.toml", ", ".join(str(number) for number in range(28))
+    file.write_text(file.read_text().replace("[kernel.matrix]", f"[kernel.matrix]\nSCALE = [{values}]"))
+    manifest = load(file)
+    expansion = expand(manifest)
+    assert len(expansion.variants) == 28 * 18 and not [*notes_on_size(manifest, expand(manifest, ["sm_80"]))]
+    expected = (
+        'kernel "scale": 504 variants, of 2 archs × 28 SCALE × 2 dtype × 2 NEGATE × 2 hints of n × 3 config; '
+        "shorten a list, put together in [[kernel.specialize]] what is aligned together, or leave out what nobody "
+        "calls by [[kernel.exclude]]"
+    )
+    assert [*notes_on_size(manifest, expansion)] == [expected]
+    monkeypatch.chdir(project)
+    for verb in (["list"], ["list", "--json"], ["build", "--dry-run"]):
+        assert main(verb) == 0
+        said = capsys.readouterr().err
+        assert (f"warning: {expected}\n" in said) == ("--json" not in verb) and said.count("warning") <= 1
 
 
 def test_a_launch_that_begins_early_is_for_hopper(project: Path) -> None:

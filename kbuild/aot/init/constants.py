@@ -12,11 +12,20 @@ from typing import Any
 
 from kbuild.aot.init.decorators import Decorations, heuristic_body
 from kbuild.aot.init.evaluate import Evaluator, NoValue, names_in
-from kbuild.aot.init.guesses import BOUNDS, Guess, is_block, is_flag, number_for, words_compared
+from kbuild.aot.init.guesses import (
+    BOUNDS,
+    TYPES,
+    Guess,
+    is_block,
+    is_flag,
+    is_type,
+    number_for,
+    words_compared,
+)
 from kbuild.aot.init.launches import Launch, NoExpression
 from kbuild.aot.init.uses import Uses
 from kbuild.aot.manifest.expressions import ExpressionFault, evaluate, parse
-from kbuild.aot.manifest.kinds import ConstexprKind, Name
+from kbuild.aot.manifest.kinds import ConstexprKind, Name, dotted_type
 from kbuild.aot.manifest.parameters import KernelParameter
 from kbuild.errors import ManifestError
 from kbuild.options import by_name, options
@@ -99,6 +108,7 @@ class ConstantsReader:
                 self.found.values[name] = tuned[name]
             elif name in self.decorations.heuristics or not self._from_literals(parameter):
                 left.append(parameter)
+        left = [one for one in left if not self._from_types(one)]
         left = [one for one in left if not self._from_heuristic(one)]
         left = [one for one in left if not self._from_wrapper(one)]
         blocks = sum(is_block(one.name, self.uses) for one in left if not one.has_default)
@@ -173,6 +183,25 @@ class ConstantsReader:
             self.found.axes[name] = distinct
         else:
             return False
+        return True
+
+    def _from_types(self, parameter: KernelParameter) -> bool:
+        """Whether a parameter is a type: one that all launches pass, or an axis of those that they may."""
+        name = parameter.name
+        if name in self.decorations.heuristics or not is_type(name, self.uses):
+            return False
+        passed = [launch.resolved(launch.passed[name]) for launch in self.launches if name in launch.passed]
+        types = [*dict.fromkeys(dotted_type(ast.unparse(node)) for node in passed)]
+        if len(types) == 1 and types[0] and not parameter.has_default:
+            self.found.values[name] = types[0]
+        elif passed or not parameter.has_default:
+            self.found.axes[name] = [*types] if types and all(types) else [*TYPES]
+            said = (
+                "the types that launches pass"
+                if types and all(types)
+                else "guessed: the caller's choice of a type"
+            )
+            self.found.axis_guesses.append(Guess(name, said))
         return True
 
     def _from_heuristic(self, parameter: KernelParameter) -> bool:
@@ -329,8 +358,6 @@ class ConstantsReader:
             self.found.axes[name] = [False, True]
             self.found.axis_guesses.append(Guess(name, "guessed: the caller's choice"))
         else:
-            if "dtype" in name.lower():
-                self.found.untranslated.append(f"{name}, where it is a tl.dtype")
             value = number_for(name, blocks if is_block(name, self.uses) else 0)
             self.found.values[name] = value
             self.found.guesses.append(Guess(name, f"guessed {value}"))

@@ -12,7 +12,7 @@ from kbuild.aot.init.constants import Constants, ConstantsReader, candidates_of
 from kbuild.aot.init.decorators import Decorations, read_decorations
 from kbuild.aot.init.evaluate import NoValue, last_name, names_in
 from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term, size_of
-from kbuild.aot.init.guesses import AXES, Guess, element_type, is_float_name
+from kbuild.aot.init.guesses import AXES, TYPES, Guess, element_type, is_float_name
 from kbuild.aot.init.launches import Launch, NoExpression, launches_of, stride_axes
 from kbuild.aot.init.source import KernelSource, SourceFile
 from kbuild.aot.init.uses import Uses, read_uses
@@ -22,7 +22,6 @@ from kbuild.aot.manifest.load_tune import MAX_CANDIDATES
 from kbuild.aot.manifest.model import DTYPES, TORCH_DTYPES
 from kbuild.errors import ManifestError
 
-DTYPE_AXIS = ["fp16", "bf16", "fp32"]
 _TORCH = {name: type_ for name, type_ in TORCH_DTYPES.items() if type_ in DTYPES}
 _TORCH |= {"half": "fp16", "float": "fp32", "int": "i32", "long": "i64"}
 _TL = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int1": "i1"}
@@ -114,7 +113,7 @@ def _draft_args(draft: KernelDraft, uses: Uses, launches: Sequence[Launch], file
             draft.args[name] = _scalar(name, uses, passed)
             draft.guess("args", name, f"guessed {draft.args[name]}")
     if any(f"{{{axis}}}" in type_ for type_ in draft.args.values()):
-        draft.matrix[axis] = [*DTYPE_AXIS]
+        draft.matrix[axis] = [*TYPES]
         draft.guess("matrix", axis, "guessed: the element type of all pointers without one of their own")
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from kbuild.aot.init.evaluate import last_name
 from kbuild.aot.init.uses import Uses
+from kbuild.aot.manifest.model import TYPE_WORDS
 
 BOUNDS = (256, 1024, 4096, 16384)
 """Largest values of an argument that blocks follow from: a configuration is written for each."""
 AXES = ("dtype", "element", "element_type", "elements")
 """Names for the axis of element types; the first that the kernel does not use itself is taken."""
+TYPES = ("fp16", "bf16", "fp32")
+"""The types that such an axis has."""
 _FLOATS = re.compile(
     r"(?:.*_)?(?:eps|epsilon|scale|alpha|beta|gamma|p|prob|dropout|lr|momentum|factor|temperature|softcap|slope"
     r"|threshold|weight_decay|smoothing|inv_\w+)",
@@ -80,6 +83,28 @@ def is_flag(name: str, uses: Uses) -> bool:
             others += any(isinstance(n, ast.Name) and n.id == name for n in ast.iter_child_nodes(node))
     plain = [test.operand if isinstance(test, ast.UnaryOp) else test for test in tests]
     return not others and any(isinstance(test, ast.Name) and test.id == name for test in plain)
+
+
+def is_type(name: str, uses: Uses) -> bool:
+    """Whether a constexpr parameter is a type: it is used as one, or called so and compared with no word."""
+    for node in ast.walk(uses.kernel.node):
+        found: list[ast.expr] = []
+        match node:
+            case ast.Call(func=function, args=given, keywords=keywords):
+                found = [keyword.value for keyword in keywords if keyword.arg in ("dtype", "out_dtype")]
+                place = {"to": 0, "cast": 1, "zeros": 1, "full": 2, "pointer_type": 0}.get(
+                    last_name(function)
+                )
+                found += given[place : place + 1] if place is not None else []
+            case ast.Compare(left=left, comparators=[right]) if TYPE_WORDS.get(last_name(right)):
+                found = [left] if isinstance(right, ast.Attribute) else []
+            case ast.Attribute(value=owner, attr="primitive_bitwidth"):
+                found = [owner]
+            case _:
+                continue
+        if any(isinstance(one, ast.Name) and one.id == name for one in found):
+            return True
+    return "dtype" in name.lower() and not words_compared(name, uses)
 
 
 def words_compared(name: str, uses: Uses) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kbuild.aot.manifest.model import RESERVED_NAMES, is_same
+from kbuild.aot.manifest.model import RESERVED_NAMES, TYPE_WORDS, is_same
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import NAME, described, one_line, suggestion
 from kbuild.options import Option
@@ -247,6 +247,12 @@ class Scalar(Kind):
         return None
 
 
+def dotted_type(value: object) -> str:
+    """The manifest's word for a type that is written as in Python, such as `tl.float16`; empty for all else."""
+    module, _, name = value.rpartition(".") if isinstance(value, str) else ("", "", "")
+    return TYPE_WORDS.get(name, "") if module in ("tl", "torch", "triton.language") else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConstexprKind(Scalar):
     """Compile-time values: flags, finite numbers, and strings that are a plain word or empty."""
@@ -254,6 +260,10 @@ class ConstexprKind(Scalar):
     @property
     def words(self) -> str:
         return "a flag, a finite number or a plain word"
+
+    def help(self, value: object) -> str:
+        word = dotted_type(value)
+        return f'write the type as "{word}"' if word else super().help(value)
 
     def read(self, value: object, path: KeyPath, note: MistakeReporter) -> bool | int | float | str | None:
         if isinstance(value, str):

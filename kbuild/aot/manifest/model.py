@@ -56,6 +56,10 @@ TORCH_DTYPES = {
 }
 """Attributes of the module torch, and their element types."""
 
+TYPE_WORDS = {name: type_ for name, type_ in TORCH_DTYPES.items() if type_ in DTYPES}
+TYPE_WORDS |= {"int1": "i1", "float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}
+"""Attributes of the modules torch and triton.language, and the words that manifests have for them."""
+
 HINTS = ("8", "16", "1")
 """What a run-time argument may be specialised to: divisible by 8 or 16, equal to one."""
 

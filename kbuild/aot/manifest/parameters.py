@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from kbuild.aot.manifest.kinds import dotted_type
 from kbuild.aot.manifest.model import Value
 
 
@@ -22,7 +23,7 @@ class KernelParameter:
     has_default: bool
     """Whether a call may leave it out."""
     default: Value = None
-    """The default's value where `is_literal`."""
+    """The default's value where `is_literal`, and for a type such as `tl.float16` the manifest's word."""
     is_literal: bool = False
     """Whether the default is a plain value rather than an expression that only the compiler can work out."""
 
@@ -74,6 +75,7 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> KernelParameter:
     try:
         value = ast.literal_eval(default)
     except (ValueError, TypeError, SyntaxError):
-        return KernelParameter(argument.arg, is_constexpr, has_default=True)
+        named = dotted_type(ast.unparse(default)) or None
+        return KernelParameter(argument.arg, is_constexpr, True, named if is_constexpr else None)
     is_literal = value is None or isinstance(value, (bool, int, float, str))
     return KernelParameter(argument.arg, is_constexpr, True, value if is_literal else None, is_literal)

@@ -16,7 +16,7 @@ from kbuild.compiler.frontend.visitor import Visitor, reads
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
-from kbuild.compiler.semantic.types import TypeBase
+from kbuild.compiler.semantic.types import TypeBase, as_dtype
 from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Tensor, TensorDescriptor, describe
 from kbuild.errors import CompileError, nearest
 
@@ -82,6 +82,8 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
             return found
     if isinstance(value, ClassMarker) and value.name == "jit":
         return value
+    if isinstance(value, str) and isinstance(named := as_dtype(value), TypeBase):
+        return attribute(visitor, named, name, node)
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, _attribute_names(value)))
 
 

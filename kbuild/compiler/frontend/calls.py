@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from kbuild.compiler.frontend.attributes import Method, attribute
@@ -17,11 +18,13 @@ from kbuild.compiler.frontend.visitor import MAX_DEPTH, CallSite, MaybeReturned,
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
-from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype
+from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype, as_dtype
 from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
 from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]
+_TYPES = ("dtype", "out_dtype")
+"""Parameters of builtins that are types."""
 
 
 class CallVisitor(Visitor):
@@ -101,6 +104,8 @@ def _call_class(
         return args[0]
     if marker.name == "tuple" and len(args) == 1 and isinstance(args[0], tuple):
         return args[0]
+    if marker.name in ("pointer_type", "block_type"):
+        args = [as_dtype(value) for value in args]
     if marker.name == "pointer_type" and args and isinstance(args[0], DType | BlockType):
         return PointerDtype(args[0])
     if marker.name == "block_type" and len(args) == 2 and isinstance(args[0], DType | PointerDtype):
@@ -139,6 +144,8 @@ def _call_builtin(
     for name in builtin.required[len(args) :]:
         if name not in kwargs:
             visitor.fail(node, f"{builtin.name} is called without its argument `{name}`")
+    args = [as_dtype(value) if name in _TYPES else value for name, value in zip_longest(given, args)]
+    kwargs = {name: as_dtype(value) if name in _TYPES else value for name, value in kwargs.items()}
     visitor.locate(node)
     saved, visitor.site = visitor.site, CallSite(node, visitor.frame, builtin, owner)
     try:

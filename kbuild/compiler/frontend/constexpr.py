@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from kbuild.compiler.semantic.types import TypeBase, as_dtype
+
 BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -73,5 +75,10 @@ def unary(op: ast.unaryop, a: Any) -> Any:
 
 
 def compare(op: ast.cmpop, a: Any, b: Any) -> bool:
-    """The result of a comparison; raises what Python raises."""
+    """The result of a comparison; raises what Python raises.  A word is compared with a type as the type that it
+    names."""
+    if isinstance(a, str) and isinstance(b, TypeBase):
+        a = as_dtype(a)
+    elif isinstance(a, TypeBase) and isinstance(b, str):
+        b = as_dtype(b)
     return bool(COMPARE[type(op)][1](a, b))

@@ -305,6 +305,15 @@ BY_SIGNATURE_NAME: dict[str, DType] = {
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in BY_TL_NAME.values()}
 
 
+def as_dtype(value: Any) -> Any:
+    """The type that a word names, as `"fp16"` or `"float16"`, where a type is needed; anything else as it is."""
+    if isinstance(value, tuple):
+        return tuple(as_dtype(item) for item in value)
+    if not isinstance(value, str):
+        return value
+    return BY_SIGNATURE_NAME.get(value) or BY_TL_NAME.get(value.removeprefix("tl.")) or value
+
+
 def type_of(dtype: ScalarType, shape: tuple[int, ...]) -> ScalarType | BlockType:
     """The type of a value: the scalar type itself for shape ()."""
     return BlockType(dtype, shape) if shape else dtype

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.aot.build.plan import constexprs_of
 from kbuild.aot.init.project import Initialized, initialize, package_name
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
+from kbuild.compiler.frontend import build_module
 from tests.aot.init.sources import HEAD, LAYER_NORM, MATMUL, SOFTMAX, VECTOR_ADD
 
 
@@ -250,6 +252,51 @@ def test_an_axis_where_launches_pass_both_values(tmp_path: Path) -> None:
     text += "\n\ndef run(x):\n    it_kernel[(1,)](x, 2)\n    it_kernel[(1,)](x, MODE=3)\n"
     _, manifest = made(tmp_path, text)
     assert manifest.kernels[0].matrix[-1].values == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "call", "expected"),
+    [
+        ("tl.store(out, x.to(T))", "", "matrix = { T = ['fp16', 'bf16', 'fp32'] }"),
+        ("tl.store(out, x, T == tl.float16)", "", "matrix = { T = ['fp16', 'bf16', 'fp32'] }"),
+        (
+            "acc = tl.zeros((16,), dtype=T)",
+            "T=DTYPES[out.dtype]",
+            "matrix = { T = ['fp16', 'bf16', 'fp32'] }",
+        ),
+        ("acc = tl.full((16,), 0, T)", "T=tl.bfloat16", "config = [{ T = 'bf16' }]"),
+        (
+            "acc = tl.cast(x, T)",
+            "T=tl.float16)\n    it_kernel[(1,)](out, 1.0, T=tl.float32",
+            "{ T = ['fp16', 'fp32'] }",
+        ),
+        ("tl.static_assert(T == 'fp16')", "", "matrix = { T = ['', 'fp16'] }"),
+    ],
+)
+def test_a_constant_that_is_a_type_is_an_axis_of_types(
+    tmp_path: Path, line: str, call: str, expected: str
+) -> None:
+    text = kernel("out, x: tl.float32, T: tl.constexpr", line, "tl.store(out, 0)")
+    text = text.replace("it_kernel(out", "it_kernel(out: tl.int64") + (
+        f"\n\ndef run(out):\n    it_kernel[(1,)](out, 1.0, {call})\n" if call else ""
+    )
+    found, manifest = made(tmp_path, text)
+    assert expected.replace("'", '"') in found.text
+    for variant in expand(manifest).variants if "assert" not in line else ():
+        build_module(
+            f"{tmp_path}/kernels/it.py:it_kernel",
+            {**dict(variant.signature), "out": "*fp32"},
+            dict(constexprs_of(manifest.kernels[0], variant)),
+        )
+
+
+def test_a_type_is_left_at_its_default(tmp_path: Path) -> None:
+    text = kernel("x, T: tl.constexpr = tl.float16", "tl.store(x, tl.load(x).to(T))")
+    found, _ = made(tmp_path, text)
+    assert "T =" not in found.text
+    chosen = found.text.replace("matrix = { ", 'matrix = { T = ["fp32", "fp16"], ')
+    (tmp_path / "kernels.toml").write_text(chosen)
+    assert load(tmp_path / "kernels.toml").kernels[0].matrix[0].default == "fp16"
 
 
 GRIDS: Sequence[tuple[str, list[str]]] = (

@@ -134,6 +134,24 @@ def test_mistakes_in_lines_and_their_defaults(
         assert len(found) <= 2, "a wrong default is not reported for every configuration"
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("BLOCK = 512,", "SCALE = WORD, BLOCK = 512,"),
+        ("SCALE = 3.0", "SCALE = WORD"),
+        ("[false, true]", "[WORD]"),
+    ],
+)
+def test_a_type_is_written_as_in_args(project: Path, old: str, new: str) -> None:
+    assert SHORT.count(old) == 1
+    for name in ("tl.float16", "torch.float16"):
+        (project / "kernels.toml").write_text(SHORT.replace(old, new.replace("WORD", f'"{name}"')))
+        (found, *_) = mistakes(project)
+        assert f'found "{name}"; write the type as "fp16"' in found
+    (project / "kernels.toml").write_text(SHORT.replace(old, new.replace("WORD", '"fp16"')))
+    load(project / "kernels.toml")
+
+
 LAUNCHES = """\
 specialize = [{ "y, n, x" = 16 }, {}]
 [kernel.verify]

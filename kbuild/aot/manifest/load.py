@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kbuild.aot.manifest.configs.write_out import inherit
 from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load_kernel import load_kernel
 from kbuild.aot.manifest.model import Manifest, Package
@@ -20,7 +21,6 @@ from kbuild.aot.manifest.pyproject import with_project
 from kbuild.aot.manifest.reader import ManifestReader, described
 from kbuild.aot.manifest.schema import MANIFEST, PACKAGE
 from kbuild.aot.manifest.table import checked, record
-from kbuild.aot.manifest.write_out import inherit
 from kbuild.aot.op.load import load_ops
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ErrorGroup

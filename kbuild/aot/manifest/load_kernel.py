@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.configs.load_configs import check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
-from kbuild.aot.manifest.expand import points
 from kbuild.aot.manifest.kinds import Name
 from kbuild.aot.manifest.load_tune import load_tune
 from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
-from kbuild.aot.manifest.load_when import read_exclude, read_when
+from kbuild.aot.manifest.load_when import read_exclude
 from kbuild.aot.manifest.model import (
     DTYPES,
     HINTS,
     Argument,
     Axis,
-    Config,
-    Guard,
     Kernel,
     Specialization,
     Value,
@@ -36,12 +33,8 @@ from kbuild.aot.manifest.reader import (
     placed,
     spread,
     suggestion,
-    with_defaults,
 )
 from kbuild.aot.manifest.table import checked, record
-from kbuild.aot.manifest.write_out import ExpressionScope, computed, repeated
-from kbuild.options import CompileOptions, by_name
-from kbuild.targets import ARCHS
 
 MAX_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
@@ -63,7 +56,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
-    configs, places = _configs(reader, path, values, args, matrix, specializations, function)
+    configs, places = load_configs(reader, path, values, args, matrix, specializations, function)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
     verify = tune = None
     if "verify" in values:
@@ -103,7 +96,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     _check_expressions(reader, path, table, found, constants)
     _check_descriptors(reader, (*path, "args"), found, constants)
     if len(reader.errors) == before:
-        _check_reach(reader, found, places)
+        check_reach(reader, found, places)
     return found if len(reader.errors) == before else None
 
 
@@ -349,82 +342,6 @@ def _check_size(
         )
 
 
-def _configs(
-    reader: ManifestReader,
-    path: KeyPath,
-    values: Mapping[str, Any],
-    args: tuple[Argument, ...],
-    matrix: tuple[Axis, ...],
-    specializations: tuple[Specialization, ...],
-    function: KernelFunction,
-) -> tuple[tuple[Config, ...], list[KeyPath]]:
-    """The configurations, and where each is written: one place may stand for several."""
-    names = {"<constexpr>": [parameter.name for parameter in function.parameters]}
-    taken = {argument.name for argument in args} | {axis.name for axis in matrix}
-    needed = [
-        p.name for p in function.parameters if p.is_constexpr and not p.has_default and p.name not in taken
-    ]
-    entries = values.get("config") or [(path, {})]
-    shared_path, shared = (*path, "defaults"), values.get("defaults", {})
-    parameters = {parameter.name: parameter for parameter in function.parameters}
-    scope = ExpressionScope(reader, path, args, matrix, parameters)
-    found: list[Config] = []
-    places: list[KeyPath] = []
-    for key, entry, common in computed(scope, repeated(entries, args), shared):
-        shared_values = checked(reader, shared_path, common, schema.DEFAULTS, names)
-        shared_options, shared_constexprs = _divided(
-            reader, shared_path, shared_values, taken & shared.keys()
-        )
-        places.append(key)
-        own = checked(reader, key, entry, schema.CONFIG, names)
-        place = (*key, "when")
-        where, facts = read_when(reader, place, own.pop("when", {}), matrix, args, specializations)
-        own_options, own_constexprs = _divided(reader, key, own, taken & entry.keys())
-        chosen = CompileOptions(**{**shared_options, **own_options})
-        constexprs = with_defaults(own_constexprs, shared_constexprs)
-        for name, value in chosen.values("variant").items():
-            if value is not None and name not in taken and name in names["<constexpr>"]:
-                constexprs[name] = value
-        for name in needed:
-            if name not in constexprs and name not in entry and name not in shared:
-                reader.error(
-                    key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix"
-                )
-        found.append(
-            record(
-                Config,
-                schema.CONFIG,
-                own,
-                when=where,
-                guards=facts,
-                constexprs=tuple(constexprs.items()),
-                options=chosen,
-            )
-        )
-    return tuple(found), places
-
-
-def _divided(
-    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
-) -> tuple[dict[str, Any], dict[str, Value]]:
-    """The options that a configuration gives, by their own names, and its meta-parameters; `taken` are keys that
-    are neither."""
-    for name in taken:
-        if by_name(name, "variant") is None:
-            reader.error((*path, name), "is given in args or matrix already")
-    chosen: dict[str, Any] = {}
-    constexprs: dict[str, Value] = {}
-    for name, value in values.items():
-        option = by_name(name, "variant")
-        if option is None:
-            constexprs[name] = value
-        elif name != option.name and option.name in values:
-            reader.error((*path, name), f"is another name of {option.name}, which is given as well")
-        else:
-            chosen[option.name] = value
-    return chosen, constexprs
-
-
 def _integers(kernel: Kernel) -> set[str]:
     """The run-time integers that the kernel's expressions may name."""
     names = {argument.name for argument in kernel.args + kernel.grid_args if argument.type[:1] in "iu"}
@@ -472,30 +389,3 @@ def _check_expressions(
     if kernel.tune and "sizes" in table["tune"]:
         for name, text in kernel.tune.sizes:
             check_expression(reader, (*path, "tune", "sizes", name), text, integers)
-
-
-def _check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -> None:
-    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts.
-
-    Those written out for the values of an axis are one, those for a list of facts are not.
-    """
-    lines = [(place, config.guards) for place, config in zip(places, kernel.configs)]
-    applied: dict[tuple[KeyPath, tuple[Guard, ...]], bool] = {}
-    blocker: dict[tuple[KeyPath, tuple[Guard, ...]], KeyPath] = {}
-    for arch in ARCHS:  # All that there are, so that a package for fewer need not drop configurations.
-        for point, specialization in itertools.product(points(kernel), kernel.specializations):
-            facts = dict(point) | {"arch": arch, "specialize": specialization.name}
-            settled = None
-            for index, config in enumerate(kernel.configs):
-                if not config.when.holds(facts):
-                    continue
-                line = lines[index]
-                applied[line] = applied.get(line, False) or settled is None
-                if settled is not None:
-                    blocker[line] = settled
-                elif not config.guards:
-                    settled = places[index]
-    for line, is_reached in applied.items():
-        if not is_reached:
-            message = f"is never used: config[{blocker[line][-1]}] applies wherever it does"
-            reader.error(line[0], message, "give it a `when`")

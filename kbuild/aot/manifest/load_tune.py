@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.configs.write_out import repeated
 from kbuild.aot.manifest.expressions import Expression
 from kbuild.aot.manifest.load_verify import check_pointers, read_defaults, read_launch, read_sizes
 from kbuild.aot.manifest.load_when import read_when
@@ -24,7 +25,6 @@ from kbuild.aot.manifest.model import (
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader
 from kbuild.aot.manifest.table import checked, record
-from kbuild.aot.manifest.write_out import repeated
 from kbuild.errors import ManifestError
 from kbuild.targets import TARGETS
 

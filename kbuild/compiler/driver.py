@@ -111,7 +111,7 @@ class Artifact:
 def compile(
     source: str | Path | Callable[..., Any],
     *,
-    signature: Mapping[str, str] | None = None,
+    signature: Mapping[str, str | Sequence[str]] | None = None,
     constexprs: Mapping[str, Any] | None = None,
     target: str = "sm_90",
     stop: str = "cubin",
@@ -126,7 +126,8 @@ def compile(
     file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the
     parameters' names and types nor the shared memory of a launch.  `signature` gives the type of
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
-    `{"x": "*fp32:16", "n": "i32"}`. `constexprs` gives the values of the compile-time arguments.  `dump` is a
+    `{"x": "*fp32:16", "n": "i32"}`; that of a tuple is a tuple of types.
+    `constexprs` gives the values of the compile-time arguments.  `dump` is a
     folder for the IR after each pass. `texts` are the stages that the artifact is to have besides the last:
     others are not printed.  `options` say how it is compiled; keywords that are fields of `CompileOptions`
     override them: `num_warps=8`, `debug=True`.

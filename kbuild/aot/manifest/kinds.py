@@ -139,6 +139,15 @@ class Text(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextOrTuple(Text):
+    """Strings, and lists of them for the elements of a tuple, which `with_elements` writes out before."""
+
+    @property
+    def shape(self) -> Shape:
+        return {"anyOf": [super().shape, {"type": "array", "items": super().shape, "minItems": 1}]}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Name(Kind):
     """Names that are valid in Python, C and file names."""
 

@@ -24,7 +24,7 @@ from kbuild.aot.manifest.model import (
     Value,
     is_same,
 )
-from kbuild.aot.manifest.parameters import KernelFunction, KernelParameter, functions
+from kbuild.aot.manifest.parameters import KernelFunction, KernelParameter, functions, with_elements
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import (
     ManifestReader,
@@ -48,10 +48,11 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     before = len(reader.errors)
     values = checked(reader, path, table, schema.KERNEL)
     function_name, declared = _function(reader, path, table, values)
-    function = declared or _presumed(table)
+    place = (*path, "args")
+    types, function = with_elements(reader, place, values.get("args", {}), declared or _presumed(table))
     parameters = {parameter.name: parameter for parameter in function.parameters}
     matrix = _matrix(reader, (*path, "matrix"), values.get("matrix", {}), parameters)
-    args = _arguments(reader, path, values.get("args", {}), matrix, function)
+    args = _arguments(reader, path, types, matrix, function)
     taken = {*parameters, *(axis.name for axis in matrix)}
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     specializations = _specializations(reader, values.get("specialize", ()), args, matrix)

@@ -130,7 +130,8 @@ class Argument:
     name: str
     """Name of the kernel's parameter."""
     type: str
-    """Type as Triton's signatures write it (`*fp16`, `i32`); `{axis}` stands for a value of a matrix axis."""
+    """Type as Triton's signatures write it (`*fp16`, `i32`); `{axis}` stands for a value of a matrix axis.  A list
+    of types is for a tuple, whose elements are arguments named `strides_0`, `strides_1`, …"""
     hints: tuple[str, ...] = ("",)
     """Specialisations to build, strongest first: `1` equal to one, `16` and `8` divisible by it, empty for
     none."""

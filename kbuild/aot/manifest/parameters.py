@@ -4,12 +4,16 @@ manifest."""
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from kbuild.aot.manifest.kinds import dotted_type
 from kbuild.aot.manifest.model import Value
+from kbuild.aot.manifest.positions import Path as KeyPath
+from kbuild.aot.manifest.reader import ManifestReader, names_of
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,36 @@ def functions(path: Path) -> dict[str, KernelFunction]:
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error)) from None
     return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}
+
+
+def with_elements(
+    reader: ManifestReader, path: KeyPath, args: Mapping[str, Any], function: KernelFunction
+) -> tuple[dict[str, Any], KernelFunction]:
+    """The table `args` and the function with the elements of tuples as arguments of their own: `strides_0` and
+    `strides_1` for `strides = ["i32", "i32"]`."""
+    known = [parameter.name for parameter in function.parameters]
+    table: dict[str, Any] = {}
+    elements: dict[str, list[str]] = {}
+    for key, given in args.items():
+        if not isinstance(given, list) or not given:
+            table[key] = given
+            continue
+        for name in names_of(key):
+            elements[name] = [f"{name}_{index}" for index in range(len(given))]
+            for index, element in enumerate(elements[name]):
+                reader.also_at((*path, key, index), (*path, element))
+                if element in known:
+                    message = f"the kernel has a parameter {element}, which would be the name of an element"
+                    reader.error((*path, key), message, "give one of them another name")
+            table |= dict(zip(elements[name], given))
+    parameters = (
+        replace(parameter, name=name) if name != parameter.name else parameter
+        for parameter in function.parameters
+        for name in (
+            [parameter.name] if parameter.is_constexpr else elements.get(parameter.name, [parameter.name])
+        )
+    )
+    return table, replace(function, parameters=tuple(parameters))
 
 
 def _function(node: ast.FunctionDef) -> KernelFunction:

@@ -21,6 +21,7 @@ from kbuild.aot.manifest.kinds import (
     Scalar,
     Setting,
     Text,
+    TextOrTuple,
 )
 from kbuild.aot.manifest.model import (
     HINTS,
@@ -112,7 +113,7 @@ _PATHS = ListOf(
     what="a list of paths",
     unique=True,
 )
-_SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>"'
+_SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>", and for a tuple a list of them'
 
 _FACTS = ListOf(
     item=Text(
@@ -208,7 +209,12 @@ ARGS = Table(
         Key(
             "<argument>",
             (Argument, "type"),
-            Text(patterns=(Pattern(f"{TYPE}|{DESCRIPTOR}"),), refusal="{} is not a type", advice=_SUGGESTED),
+            TextOrTuple(
+                what="a type in quotes, or for a tuple a list of types",
+                patterns=(Pattern(f"{TYPE}|{DESCRIPTOR}"),),
+                refusal="{} is not a type",
+                advice=_SUGGESTED,
+            ),
         ),
     ),
     declares=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
 from kbuild.compiler.frontend.scope import Frame, Poisoned
-from kbuild.compiler.frontend.signature import argument_types, constexpr_value
+from kbuild.compiler.frontend.signature import argument_types, constexpr_value, with_elements
 from kbuild.compiler.frontend.sources.files import find_function
 from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.compiler.frontend.sources.live import live_function
@@ -34,20 +34,21 @@ def load_source(source: Any) -> SourceFunction:
 
 def build_module(
     source: Any,
-    signature: Mapping[str, str],
+    signature: Mapping[str, Any],
     constexprs: Mapping[str, Any],
     options: CompileOptions | None = None,
 ) -> Module:
     """The tensor IR of a kernel.
 
-    `source` is "path.py:function" or a function object; `signature` gives the types of its arguments,
-    `constexprs` the values of those known while compiling.  Options become attributes of the function;
-    `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.  Raises `CompileError`, or
-    `ErrorGroup` with all errors found.
+    `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, of tuples
+    as `with_elements` takes them, `constexprs` the values of those known while compiling.  Options become
+    attributes of the function; `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.
+    Raises `CompileError`, or `ErrorGroup` with all errors found.
     """
     options = options or DEFAULTS
     function = source if isinstance(source, SourceFunction) else load_source(source)
-    types = argument_types(function, signature, constexprs)
+    flat, tuples = with_elements(function, signature)
+    types = argument_types(function, flat, constexprs, tuples)
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
     hints = tuple({"divisibility": divisor} if divisor else {} for _, _, divisor in parameters)
@@ -62,6 +63,8 @@ def build_module(
         name = parameter.name
         if name in types:
             frame.values[name] = types[name].value(values, one)
+        elif name in tuples:
+            frame.values[name] = tuple(types[element].value(values, one) for element in tuples[name])
         elif name in constexprs:
             frame.values[name] = constexpr_value(constexprs[name], name, function.loc)
     _read_kernel(reader, frame)

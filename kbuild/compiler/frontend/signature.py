@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,12 +162,58 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
         ) from None
 
 
+def with_elements(
+    function: SourceFunction, signature: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """A signature with the elements of tuples as arguments of their own, `strides_0` and `strides_1` for
+    `strides`, and the names of these by parameter.
+
+    Tuples are given whole, as `("*fp32", "i32")` or `"(*fp32, i32)"`, or element by element.
+    """
+    names = [parameter.name for parameter in function.parameters if not parameter.constexpr]
+    found: dict[str, str] = {}
+    for name, given in signature.items():
+        items = given if isinstance(given, tuple | list) else _tuple_items(given)
+        if items is None:
+            found[name] = given
+            continue
+        found |= {f"{name}_{index}": item for index, item in enumerate(items)}
+        if not items or any(not isinstance(item, str) or _tuple_items(item) for item in items):
+            help = 'write, for example, ("*fp32", "i32")'
+            raise UsageError(f"argument {name}: {given!r} is not a tuple of types", function.loc, help)
+    tuples: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        indices = [
+            int(text)
+            for text in (key[len(name) + 1 :] for key in found if key.startswith(f"{name}_"))
+            if text.isdecimal() and f"{name}_{text}" not in names
+        ]
+        if indices and name not in found:
+            missing = set(range(max(indices) + 1)) - {*indices}
+            if missing:
+                text = f"argument {name}: {name}_{max(indices)} is given, and not {name}_{min(missing)} before it"
+                raise UsageError(text, function.loc)
+            tuples[name] = tuple(f"{name}_{index}" for index in sorted(indices))
+    return found, tuples
+
+
+def _tuple_items(text: Any) -> list[str] | None:
+    """The types in `(i32, tensordesc<fp16[64, 64]>)`; None for the type of a single argument."""
+    stripped = text.strip() if isinstance(text, str) else ""
+    if not (stripped.startswith("(") and stripped.endswith(")")):
+        return None
+    return [item.strip() for item in re.split(r",(?![^\[]*\])", stripped[1:-1]) if item.strip()]
+
+
 def argument_types(
-    function: SourceFunction, signature: Mapping[str, str], constexprs: Mapping[str, Any]
+    function: SourceFunction,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Any],
+    tuples: Mapping[str, Sequence[str]],
 ) -> dict[str, ArgumentType]:
     """The types of the parameters that are not constants, in order; raises `UsageError` for missing or
     unknown arguments."""
-    names = [parameter.name for parameter in function.parameters]
+    names = [name for one in function.parameters for name in tuples.get(one.name, (one.name,))]
     for name in [*signature, *constexprs]:
         if name not in names:
             close = nearest(name, names, 0.5)
@@ -183,7 +229,7 @@ def argument_types(
     missing = [
         p.name
         for p in function.parameters
-        if p.name not in signature and p.name not in constexprs and not p.default
+        if p.name not in signature and p.name not in constexprs and p.name not in tuples and not p.default
     ]
     if missing:
         raise UsageError(

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.aot.init.decorators import Decorations, heuristic_body
-from kbuild.aot.init.evaluate import Evaluator, NoValue, names_in
 from kbuild.aot.init.guesses import (
     BOUNDS,
     TYPES,
@@ -24,6 +22,8 @@ from kbuild.aot.init.guesses import (
 )
 from kbuild.aot.init.launches import Launch, NoExpression
 from kbuild.aot.init.uses import Uses
+from kbuild.aot.manifest.configs.decorators import Decorations, heuristic_body
+from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, names_in
 from kbuild.aot.manifest.expressions import ExpressionFault, evaluate, parse
 from kbuild.aot.manifest.kinds import ConstexprKind, Name, dotted_type
 from kbuild.aot.manifest.parameters import KernelParameter

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.aot.init.constants import Constants, ConstantsReader, candidates_of
-from kbuild.aot.init.decorators import Decorations, read_decorations
-from kbuild.aot.init.evaluate import NoValue, last_name, names_in
 from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term, size_of
 from kbuild.aot.init.guesses import AXES, TYPES, Guess, element_type, is_float_name
 from kbuild.aot.init.launches import Launch, NoExpression, launches_of, stride_axes
 from kbuild.aot.init.source import KernelSource, SourceFile
 from kbuild.aot.init.uses import Uses, read_uses
 from kbuild.aot.init.verifying import LARGEST_TUNED, LARGEST_VERIFIED, launches_for
+from kbuild.aot.manifest.configs.decorators import Decorations, read_decorations
+from kbuild.aot.manifest.configs.evaluate import NoValue, last_name, names_in
 from kbuild.aot.manifest.expressions import parse
 from kbuild.aot.manifest.load_tune import MAX_CANDIDATES
 from kbuild.aot.manifest.model import DTYPES, TORCH_DTYPES
@@ -50,6 +50,7 @@ class KernelDraft:
     candidates: dict[str, list[Any]] = field(default_factory=dict)
     require: str = ""
     tune_values: dict[str, Any] = field(default_factory=dict)
+    restore: list[str] = field(default_factory=list)
     guesses: dict[str, list[Guess]] = field(default_factory=dict)
     """By key: `args`, `grid` …; those of the kernel itself under `name`."""
 
@@ -64,7 +65,7 @@ def draft_kernel(file: SourceFile, kernel: KernelSource, name: str, source: str)
     draft = KernelDraft(name, source, "" if is_default else kernel.name)
     uses = read_uses(kernel, file.jitted)
     launches = launches_of(file, kernel)
-    decorations = read_decorations(kernel, file.evaluator)
+    decorations = read_decorations(kernel.node, file.evaluator)
     _draft_args(draft, uses, launches, file)
     integers = [name for name, type_ in draft.args.items() if type_ in ("i32", "i64", "u32", "u64")]
     constants = ConstantsReader(uses, decorations, launches, file.evaluator, integers).read()
@@ -76,6 +77,10 @@ def draft_kernel(file: SourceFile, kernel: KernelSource, name: str, source: str)
     _draft_grid(draft, launches, [*integers, *constexprs])
     _draft_verify(draft, uses, integers, constexprs, decorations, stride_axes(launches))
     _draft_tune(draft, kernel, decorations, constants)
+    if draft.candidates:
+        draft.restore = [name for name in decorations.restored if name in draft.args]
+    elif decorations.restored:
+        draft.guess("name", "no counterpart", f"restore_value of autotune: {', '.join(decorations.restored)}")
     for text in (*decorations.untranslated, *constants.untranslated):
         draft.guess("name", "no counterpart", text)
     if kernel.node.args.vararg:

@@ -7,8 +7,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kbuild.aot.init.evaluate import last_name
 from kbuild.aot.init.uses import Access, Uses, argument
+from kbuild.aot.manifest.configs.evaluate import last_name
 
 
 class NoExtent(Exception):

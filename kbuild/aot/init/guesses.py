@@ -6,8 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from kbuild.aot.init.evaluate import last_name
 from kbuild.aot.init.uses import Uses
+from kbuild.aot.manifest.configs.evaluate import last_name
 from kbuild.aot.manifest.model import TYPE_WORDS
 
 BOUNDS = (256, 1024, 4096, 16384)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from kbuild.aot.init.evaluate import Evaluator, NoValue, last_name
 from kbuild.aot.init.guesses import AXES
 from kbuild.aot.init.source import KernelSource, SourceFile
+from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, last_name
 from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.kinds import Name
 

@@ -119,6 +119,8 @@ def _add_tune(text: ManifestText, draft: KernelDraft) -> None:
         _add_left_out(text, guesses)
         return
     text.add("[kernel.tune]", guesses=guesses)
+    if draft.restore:
+        text.add(f"restore = {_value(draft.restore)}")
     _add_table(text, "candidates", draft.candidates, ())
     if draft.require:
         lines = textwrap.wrap(draft.require, _WIDTH - 4)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kbuild.aot.init.evaluate import Evaluator, last_name
+from kbuild.aot.manifest.configs.evaluate import Evaluator, last_name, module_evaluator
 from kbuild.aot.manifest.parameters import KernelParameter, functions
 from kbuild.compiler.frontend.sources.files import parse
 from kbuild.errors import Loc, UsageError, nearest, shown_path
@@ -63,18 +63,7 @@ class SourceFile:
     @cached_property
     def evaluator(self) -> Evaluator:
         """What gives the values of this file's literals."""
-        constants: dict[str, list[ast.expr]] = {}
-        for node in self.tree.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for target in targets:
-                    if isinstance(target, ast.Name):
-                        constants.setdefault(target.id, []).append(node.value)
-        plain = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
-        return Evaluator(
-            {name: values[0] for name, values in constants.items() if len(values) == 1},
-            {node.name: node for node in plain if node.name not in self.jitted},
-        )
+        return module_evaluator(self.tree, self.jitted)
 
     def launched(self) -> Iterator[tuple[str, ast.Subscript, ast.Call]]:
         """The calls `kernel[grid](…)` in the file."""

@@ -7,8 +7,8 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kbuild.aot.init.evaluate import last_name
 from kbuild.aot.init.source import KernelSource
+from kbuild.aot.manifest.configs.evaluate import last_name
 
 ACCESSES = (
     "load",

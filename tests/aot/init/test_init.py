@@ -232,8 +232,9 @@ def grown():
         "offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "tl.store(x + offsets, 1.0, mask=offsets < n)",
     ).replace("@triton.jit", f"{functions}\n@triton.autotune({configs}, key=[])\n@triton.jit")
-    found, manifest = made(tmp_path, text)
-    assert f"candidates = {{ {candidates} }}" in found.text and manifest.kernels[0].tune
+    found, manifest = made(tmp_path, text.replace("key=[]", "key=[], restore_value=['x']"))
+    assert f"candidates = {{ {candidates} }}" in found.text
+    assert manifest.kernels[0].tune and manifest.kernels[0].tune.restore == ("x",)
 
 
 def test_configs_that_need_execution_are_said_to_be_left_out(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -282,6 +282,22 @@ class Evaluator:
                         self._run(inner, names)
                 case _:
                     raise NoValue(f"line {statement.lineno} is more than literals")
+
+
+def module_evaluator(tree: ast.Module, kernels: Collection[str]) -> Evaluator:
+    """What gives the values of a module's literals; `kernels` are functions that cannot be called there."""
+    constants: dict[str, list[ast.expr]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    constants.setdefault(target.id, []).append(node.value)
+    plain = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return Evaluator(
+        {name: values[0] for name, values in constants.items() if len(values) == 1},
+        {node.name: node for node in plain if node.name not in kernels},
+    )
 
 
 def last_name(node: ast.expr) -> str:

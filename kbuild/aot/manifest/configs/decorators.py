@@ -6,8 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kbuild.aot.init.evaluate import Evaluator, NoValue, TritonConfig, last_name
-from kbuild.aot.init.source import KernelSource
+from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, TritonConfig, last_name
 
 
 @dataclass
@@ -20,16 +19,20 @@ class Decorations:
     """Arguments for whose values Triton tunes each by itself."""
     zeroed: list[str] = field(default_factory=list)
     """Pointers of `reset_to_zero`."""
+    restored: list[str] = field(default_factory=list)
+    """Pointers of `restore_value`."""
     heuristics: dict[str, ast.expr] = field(default_factory=dict)
     """What computes a constexpr parameter from the arguments of a call."""
+    is_unread: bool = False
+    """Whether autotune has configurations that cannot be read."""
     untranslated: list[str] = field(default_factory=list)
     """What a manifest has no counterpart for, in words."""
 
 
-def read_decorations(kernel: KernelSource, evaluator: Evaluator) -> Decorations:
+def read_decorations(kernel: ast.FunctionDef, evaluator: Evaluator) -> Decorations:
     """The decorators of a kernel."""
     found = Decorations()
-    for decorator in kernel.node.decorator_list:
+    for decorator in kernel.decorator_list:
         if not isinstance(decorator, ast.Call):
             continue
         name = last_name(decorator.func)
@@ -49,6 +52,7 @@ def _read_autotune(call: ast.Call, evaluator: Evaluator, found: Decorations) -> 
                 values = list(evaluator.value(node))
             except (NoValue, TypeError) as error:
                 found.untranslated.append(f"autotune's configs, which cannot be read ({error})")
+                found.is_unread = True
                 continue
             found.configs = [value for value in values if isinstance(value, TritonConfig)]
         elif name in ("key", "reset_to_zero", "restore_value"):
@@ -57,8 +61,8 @@ def _read_autotune(call: ast.Call, evaluator: Evaluator, found: Decorations) -> 
                 found.keys = names
             elif name == "reset_to_zero":
                 found.zeroed = names
-            elif names:
-                found.untranslated.append(f"restore_value of autotune: {', '.join(names)}")
+            else:
+                found.restored = names
         elif name not in ("warmup", "rep", "use_cuda_graph", "cache_results", "do_bench", "strategy"):
             found.untranslated.append(f"{name} of autotune: {ast.unparse(node)[:60]}")
     beside = {

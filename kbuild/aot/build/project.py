@@ -34,7 +34,7 @@ from kbuild.aot.identity import (
     kbuild_identity,
     templates_digest,
 )
-from kbuild.aot.manifest.expand import Expansion, expand, notes_on_size
+from kbuild.aot.manifest.expand import Expansion, expand, notes_on_size, notes_on_sources
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.manifest.reader import suggestion
@@ -133,6 +133,8 @@ def build(options: BuildOptions, progress: Progress) -> BuildResult:
     for warning in warnings:
         progress.message(f"warning: {warning}")
     expansion = expand_known(tuned, options.archs, options.kernels, options.compile)
+    for note in notes_on_sources(manifest, options.kernels):
+        progress.message(f"note: {note}")
     for note in notes_on_size(tuned, expansion):
         progress.message(f"warning: {note}")
     archs = ", ".join(_archs(options, manifest))

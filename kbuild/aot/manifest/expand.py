@@ -10,7 +10,7 @@ import ast
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -185,6 +185,17 @@ def expand(manifest: Manifest, archs: Iterable[str] = (), kernels: Iterable[str]
             for found in _expand_kernel(kernel, arch):
                 (variants if isinstance(found, Variant) else excluded).append(found)  # type: ignore[arg-type]
     return Expansion(tuple(dict.fromkeys(variants)), tuple(excluded))
+
+
+def notes_on_sources(manifest: Manifest, kernels: Collection[str] = ()) -> Iterator[str]:
+    """What is used of the decorators of kernels and what is not, each line once for all of which it holds."""
+    said: dict[str, list[str]] = {}
+    for kernel in manifest.kernels:
+        if not kernels or kernel.name in kernels:
+            for note in kernel.notes:
+                said.setdefault(note, []).append(f'"{kernel.name}"')
+    for note, names in said.items():
+        yield f"kernel{'s' * (len(names) > 1)} {', '.join(names)}: {note}"
 
 
 def notes_on_size(manifest: Manifest, expansion: Expansion) -> Iterator[str]:

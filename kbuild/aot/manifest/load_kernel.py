@@ -57,7 +57,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
-    configs, places = load_configs(reader, path, values, args, matrix, specializations, function)
+    loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
     verify = tune = None
     if "verify" in values:
@@ -69,7 +69,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     if "tune" in values:
         place = (*path, "tune")
         tune = load_tune(
-            reader, place, values["tune"], args, grid_args, matrix, specializations, configs, verify
+            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
         )
     was_right = len(reader.errors) == before
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
@@ -82,7 +82,9 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         matrix=matrix,
         specializations=specializations,
         grid_args=grid_args,
-        configs=configs,
+        configs=loaded.configs,
+        alternatives=loaded.alternatives,
+        notes=loaded.decorated.notes,
         excludes=excludes,
         defaults=tuple(
             (p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given
@@ -96,8 +98,8 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     constants = _constants(found) if was_right else taken
     _check_expressions(reader, path, table, found, constants)
     _check_descriptors(reader, (*path, "args"), found, constants)
-    if len(reader.errors) == before:
-        check_reach(reader, found, places)
+    if len(reader.errors) == before and loaded.places:
+        check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.configs.load_configs import LoadedConfigs
 from kbuild.aot.manifest.configs.write_out import repeated
 from kbuild.aot.manifest.expressions import Expression
 from kbuild.aot.manifest.load_verify import check_pointers, read_defaults, read_launch, read_sizes
@@ -15,7 +16,6 @@ from kbuild.aot.manifest.model import (
     Argument,
     Axis,
     Bucket,
-    Config,
     Guard,
     Specialization,
     Tune,
@@ -42,7 +42,7 @@ def load_tune(
     grid_args: tuple[Argument, ...],
     matrix: tuple[Axis, ...],
     specializations: tuple[Specialization, ...],
-    configs: tuple[Config, ...],
+    loaded: LoadedConfigs,
     verify: Verify | None,
 ) -> Tune:
     """What to tune."""
@@ -51,8 +51,11 @@ def load_tune(
     if "sizes" not in given and verify is None and pointers:
         reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
     check_pointers(reader, path, given, tune, ("zeros", "restore"), pointers)
-    zeros = verify.zeros if verify and "zeros" not in given else tune.get("zeros", ())
+    presumed = (*(verify.zeros if verify else ()), *loaded.decorated.zeros)
+    zeros = tune.get("zeros", tuple(dict.fromkeys(presumed)))
+    restore = tune.get("restore", loaded.decorated.restore)
     sizes = verify.sizes if verify and "sizes" not in given else read_sizes(reader, path, tune, pointers)
+    configs = [*loaded.configs, *(config for row in loaded.alternatives for config in row)]
     known = sorted({name for config in configs for name, _ in config.constexprs})
     common = _candidates(reader, path, tune, known)
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
@@ -67,10 +70,7 @@ def load_tune(
         numbers = {name: value for name, value in values if isinstance(value, int)}
         _check_facts(reader, (*key, "values"), facts, numbers)
         candidates = {**common, **_candidates(reader, key, bucket, known)}
-        if not candidates:
-            reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
-        if math.prod(map(len, candidates.values())) > MAX_CANDIDATES:
-            reader.error(key, f"more than {MAX_CANDIDATES:,} candidates", "shorten a list")
+        _check_candidates(reader, key, key if "candidates" in bucket else path, candidates, loaded)
         integers = [name for name, value in values if value is None or isinstance(value, int)]
         names = [*known, *schema.CANDIDATES.names, *integers]
         required = (*_require(reader, path, tune, names), *_require(reader, key, bucket, names))
@@ -86,7 +86,22 @@ def load_tune(
                 require=required,
             )
         )
-    return record(Tune, schema.TUNE, tune, sizes=sizes, buckets=tuple(buckets), zeros=zeros)
+    made = {"sizes": sizes, "buckets": tuple(buckets), "zeros": zeros, "restore": restore}
+    return record(Tune, schema.TUNE, tune, **made)
+
+
+def _check_candidates(
+    reader: ManifestReader, key: KeyPath, owner: KeyPath, candidates: Candidates, loaded: LoadedConfigs
+) -> None:
+    """Notes that a bucket has no lists, which stand in `owner`, too long ones, or such as it cannot have."""
+    if candidates and (names := loaded.decorated.computed):
+        help = "leave them out, and those of @triton.autotune are tried, or write config"
+        message = f"{', '.join(names)} of @triton.heuristics would not follow them"
+        reader.error((*owner, "candidates"), message, help)
+    if not candidates and not loaded.alternatives:
+        reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
+    if math.prod(map(len, candidates.values())) > MAX_CANDIDATES:
+        reader.error(key, f"more than {MAX_CANDIDATES:,} candidates", "shorten a list")
 
 
 def _check_facts(

@@ -283,7 +283,8 @@ class Bucket:
     values: tuple[tuple[str, int | float | str], ...]
     """The launch that is timed: values of all arguments that are not pointers, as in `[kernel.verify]`."""
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    """Values to try of meta-parameters and options such as `num_warps`; they multiply."""
+    """Values to try of meta-parameters and options such as `num_warps`; they multiply.  Without them the
+    configurations of `@triton.autotune` are tried, where these are the kernel's."""
     require: tuple[Expression, ...] = ()
     """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over
     meta-parameters of whole numbers, options such as `num_warps`, and integer arguments; that of the bucket
@@ -329,7 +330,8 @@ class Kernel:
     """Integers that the grid needs and the kernel does not take; in the function of the package they follow
     its arguments."""
     configs: tuple[Config, ...] = (Config(),)
-    """Meta-parameters by architecture, matrix values and run-time facts, first match first."""
+    """Meta-parameters by architecture, matrix values and run-time facts, first match first; without them those of
+    `@triton.autotune` and `@triton.heuristics` are used."""
     excludes: tuple[PointCondition, ...] = ()
     """Points of the matrix that are left out."""
     defaults: tuple[tuple[str, Value], ...] = ()
@@ -349,6 +351,17 @@ class Kernel:
     """What `kbuild tune` tries on a GPU; without the table nothing."""
     op: Op | None = None
     """The operator on tensors that the package has in place of the bare launch, which is then in its module `launch`."""
+    alternatives: tuple[tuple[Config, ...], ...] = field(default=(), repr=False)
+    """The other configurations of `@triton.autotune`, where the manifest gives none, for `kbuild tune` to try; each
+    as `configs` has the first, by facts of arguments."""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What is used of the decorators of its source, and what is not, for its author to know."""
+
+    @property
+    def meta_parameters(self) -> tuple[str, ...]:
+        """The constexpr parameters of which configurations say values."""
+        configs = (*self.configs, *(config for row in self.alternatives for config in row))
+        return tuple(dict.fromkeys(name for config in configs for name, _ in config.constexprs))
 
 
 @dataclass(frozen=True)

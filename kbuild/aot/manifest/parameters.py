@@ -40,6 +40,8 @@ class KernelFunction:
     """In order."""
     doc: str
     """Its doc string, or nothing."""
+    decorators: tuple[str, ...] = ()
+    """Those of `@triton.autotune` and `@triton.heuristics` that it has."""
 
 
 @lru_cache(maxsize=256)
@@ -89,8 +91,12 @@ def _function(node: ast.FunctionDef) -> KernelFunction:
         node.args.defaults
     )
     pairs = [*zip(positional, defaults), *zip(node.args.kwonlyargs, node.args.kw_defaults)]
+    called = [one.func for one in node.decorator_list if isinstance(one, ast.Call)]
+    names = [one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called]
     return KernelFunction(
-        tuple(_parameter(argument, default) for argument, default in pairs), ast.get_docstring(node) or ""
+        tuple(_parameter(argument, default) for argument, default in pairs),
+        ast.get_docstring(node) or "",
+        tuple(f"@triton.{name}" for name in ("autotune", "heuristics") if name in names),
     )
 
 

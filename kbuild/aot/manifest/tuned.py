@@ -8,7 +8,7 @@ kernel's source that was timed; after a change it is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -215,12 +215,17 @@ def _with(kernel: Kernel, entries: Iterable[TunedEntry]) -> tuple[Config, ...]:
     found: list[Config] = []
     for index, config in enumerate(kernel.configs):
         buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
-        places = {frozenset(facts): place for place, facts in reversed(list(enumerate(buckets)))}
-        own = sorted(
-            before.get(index, []), key=lambda entry: places.get(frozenset(entry.facts), len(buckets))
-        )
+        own = sorted(before.get(index, []), key=lambda entry: _place_of(entry, buckets))
         found += [*(entry.as_config(config) for entry in own), config]
     return tuple(found)
+
+
+def _place_of(entry: TunedEntry, buckets: Sequence[Collection[Guard]]) -> tuple[int, int]:
+    """Where an entry stands: in the order of the buckets, and one that asks for more facts before the others."""
+    facts = {*entry.facts}
+    exact = [place for place, asked in enumerate(buckets) if facts == {*asked}]
+    wider = [place for place, asked in enumerate(buckets) if facts >= {*asked}]
+    return (*exact, *wider, len(buckets))[0], -len(facts)
 
 
 def _replaced(kernel: Kernel, entry: TunedEntry) -> int:
@@ -239,7 +244,7 @@ def _obstacle(kernel: Kernel | None, entry: TunedEntry, digest: str | None) -> s
     if digest != entry.digest:
         return "entries are for an earlier source"
     names = {"arch", "specialize"} | {axis.name for axis in kernel.matrix}
-    constexprs = {name for config in kernel.configs for name, _ in config.constexprs}
+    constexprs = {*kernel.meta_parameters}
     arguments = {argument.name for argument in kernel.args}
     used = {name for name, _ in entry.config} - entry.options.keys()
     asked = {factor for fact in entry.facts for factor in fact.arguments}

@@ -109,6 +109,16 @@ class TuneTask:
     default: Variant
     """The manifest's choice."""
     candidates: tuple[Variant, ...]
+    """What to try; with what each asks of the arguments besides `facts`, where that is not the same for all."""
+
+    def facts_of(self, variant: Variant) -> tuple[Guard, ...]:
+        """What holds of the arguments where a candidate may be used."""
+        return tuple(dict.fromkeys((*self.facts, *variant.guards)))
+
+    @property
+    def places(self) -> set[object]:
+        """The calls that entries of this task are for, as `TunedEntry.place` says them."""
+        return {(self.kernel, self.when, self.facts_of(one)) for one in (self.default, *self.candidates)}
 
     def __str__(self) -> str:
         point = [f"{name}={value}" for name, value in self.when if value != "" and name != "arch"]
@@ -145,7 +155,7 @@ def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Val
                     continue
                 if not bucket.when.holds(facts):
                     return None
-                found = (_candidate(kernel, default, config, chosen) for chosen in _choices(bucket))
+                found = _candidates(kernel, default, config, bucket, facts)
                 found = (variant for variant in found if _is_asked_for(bucket, variant))
                 when = (("arch", arch), *point, ("specialize", specialization.name))
                 # Its code does not depend on its guards.
@@ -169,6 +179,24 @@ def launch_of(
     assert kernel.tune is not None
     case = sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes, kernel.grid, num_sms)
     return case and replace(case, zeros=kernel.tune.zeros, restored=kernel.tune.restore)
+
+
+def _candidates(
+    kernel: Kernel, default: Variant, config: Config, bucket: Bucket, facts: Mapping[str, Value]
+) -> Iterator[Variant]:
+    """What is tried in place of the default: lists of the manifest, or the configurations of `@triton.autotune`,
+    each as it is for the bucket's launch, with the facts that it asks for."""
+    if bucket.candidates or not kernel.alternatives:
+        for chosen in _choices(bucket):
+            yield _candidate(kernel, default, config, chosen)
+        return
+    for row in kernel.alternatives:
+        for one in row:
+            if one.when.holds(dict(facts)):
+                variant = replace(_candidate(kernel, default, one, {}), guards=one.guards)
+                if launch_of(kernel, variant, bucket) is not None:
+                    yield variant
+                    break
 
 
 def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
@@ -316,9 +344,7 @@ def tune(
     note(f"  best: {short(best.variant)}: {us:.2f} us; default {short(task.default)}: {default_us:.2f} us")
     if us > WORTH * default_us:
         return None
-    meta = {
-        name for config in kernel.configs for name, _ in config.constexprs if by_name(name, "variant") is None
-    }
+    meta = {name for name in kernel.meta_parameters if by_name(name, "variant") is None}
     config = [(name, value) for name, value in best.variant.constexprs if name in meta]
     config += best.variant.options.attributes().items()
     device = machine.device
@@ -328,7 +354,7 @@ def tune(
         device.capability,
         digest,
         task.when,
-        task.facts,
+        task.facts_of(best.variant),
         tuple(config),
         round(us, 3),
         round(default_us, 3),

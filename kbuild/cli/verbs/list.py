@@ -10,7 +10,7 @@ from typing import Any
 
 from kbuild.aot.build.project import BUILD, load_variants
 from kbuild.aot.identity import unseal
-from kbuild.aot.manifest.expand import notes_on_size
+from kbuild.aot.manifest.expand import notes_on_size, notes_on_sources
 from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 
 
@@ -39,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         values = ", ".join(f"{name} = {value}" for name, value in excluded.matrix)
         print(f"not {excluded.kernel}.{excluded.arch} {values}: {excluded.reason}")
     if not options.quiet:
+        for note in notes_on_sources(manifest, options.kernels):
+            print(f"note: {note}", file=sys.stderr)
         for note in notes_on_size(manifest, expansion):
             print(f"warning: {note}", file=sys.stderr)
         print(f"{len(rows)} variants, {len(expansion.excluded)} excluded", file=sys.stderr)

@@ -14,7 +14,7 @@ from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.manifest import tuned
-from kbuild.aot.manifest.expand import Expansion, Variant
+from kbuild.aot.manifest.expand import Expansion, Variant, notes_on_sources
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.tune import tune as tuner
@@ -45,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
     found = list(tuner.tasks(manifest, archs, known_kernels(manifest, options.kernels)))
     if not found:
         raise UsageError("there is nothing to tune", help="[kernel.tune] of a kernel says what: docs/tune.md")
+    for note in notes_on_sources(manifest, [task.kernel for task in found]):
+        _say(options, f"note: {note}")
     programs = compiled(options, manifest, found, display)
     if machine is None:
         _show(found, programs)
@@ -73,8 +75,11 @@ def tune_all(
             raise UsageError(f"{task.default.name} does not compile", help="kbuild build says why")
         source = digest(str(Path(options.directory) / kernel.source), kernel.function)
         entry = tuner.tune(task, kernel, programs, source, machine, journal, lambda text: _say(options, text))
-        place = task.kernel, task.when, task.facts
-        kept = [one for one in tuned.read(file) if (one.device, one.place) != (machine.device.name, place)]
+        kept = [
+            one
+            for one in tuned.read(file)
+            if one.device != machine.device.name or one.place not in task.places
+        ]
         tuned.write(file, [*kept, entry] if entry else kept)
     _say(options, f"{file}: {len(tuned.read(file))} entries")
     return 0

@@ -29,6 +29,7 @@ from kbuild.aot.verify.cases import LaunchCase
 from kbuild.cli import main
 from kbuild.cli.verbs import tune as verb
 from kbuild.errors import ManifestError, ToolError
+from tests.aot.manifest import test_decorated
 from tests.aot.manifest.mistakes import mistakes
 
 TABLE = """
@@ -81,6 +82,12 @@ class Machine:
         if self.lost:
             raise ToolError("cuLaunchKernel failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)")
         return [1e5 / block + program.variant.options.num_warps for block, program in zip(blocks, programs)]
+
+
+@pytest.fixture
+def decorated(tuning: Machine) -> Path:
+    """The manifest of a kernel that has its configurations from `@triton.autotune`, in the current directory."""
+    return test_decorated.project(Path(), more=test_decorated.TUNE)
 
 
 @pytest.fixture
@@ -295,6 +302,53 @@ def test_arrays_of_zeros_are_those_to_verify_with_unless_given(project: Path) ->
         task, *_ = tasks(load(file), ("sm_90",), ())
         case = launch_of(kernel, task.default, task.bucket)
         assert case and (case.zeros, case.restored) == (expected, ("y",))
+
+
+def test_the_configurations_of_autotune_are_tried(
+    decorated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n, facts, built in (
+        (
+            1280,
+            ["n%256", "n!%512"],
+            ["512,EVEN=0.n-mod-256,n-nomod-512.w2s3", "256,EVEN=1.n-mod-256.w2s3", "256,EVEN=0.w2s3"],
+        ),
+        (
+            4096,
+            ["n%256", "n%512"],
+            ["512,EVEN=1.n-mod-256,n-mod-512.w2s3", "256,EVEN=1.n-mod-256.w2s3", "256,EVEN=0.w2s3"],
+        ),
+        (77, ["n!%512"], ["256,EVEN=1.n-mod-256.w2s3", "512,EVEN=0.n-nomod-512.w2s3", "256,EVEN=0.w2s3"]),
+    ):
+        Path("kernels.tune.toml").unlink(missing_ok=True)
+        decorated.write_text(decorated.read_text().replace("n = 1280", f"n = {n}"))
+        assert main(["tune", "--fresh", "--arch", "sm_90"]) == 0
+        said = capsys.readouterr().err
+        assert said.count("1 of the 4 configurations of @triton.autotune is used") == 1
+        entries = tuned.read(Path("kernels.tune.toml"))
+        assert [dict(entry.when)["ROUND"] for entry in entries] == [16, 48]
+        for entry in entries:
+            assert [str(fact) for fact in entry.facts] == facts
+            assert dict(entry.config)["BLOCK"] == 512 and dict(entry.config)["EVEN"] == (n == 4096)
+        assert main(["list", "-q", "--arch", "sm_90"]) == 0
+        names = [
+            line.partition("ROUND=16.x=any,count=any.BLOCK=")[2] for line in capsys.readouterr().out.split()
+        ]
+        assert [name for name in names if name] == built
+        assert main(["tune", "--arch", "sm_90", "-q"]) == 0
+        assert tuned.read(Path("kernels.tune.toml")) == entries, "those of an earlier run are replaced"
+        decorated.write_text(decorated.read_text().replace(f"n = {n}", "n = 1280"))
+
+
+def test_lists_of_the_manifest_are_tried_in_place_of_those_of_autotune(decorated: Path) -> None:
+    lists = "candidates = { BLOCK = [1024], num_warps = [2, 8] }\nrequire = 'num_warps < 8'\nbucket = "
+    decorated.write_text(decorated.read_text().replace("bucket = ", lists))
+    (found,) = mistakes(Path())
+    assert "tune.candidates: EVEN of @triton.heuristics would not follow them; leave them out, and" in found
+    text = decorated.read_text().replace("[kernel.tune]", "defaults = { EVEN = false }\n[kernel.tune]")
+    decorated.write_text(text)
+    task, *_ = tasks(load(decorated), ("sm_90",), ())
+    assert [short(variant) for variant in task.candidates] == ["BLOCK=1024,EVEN=False w2s3"]
 
 
 def test_facts_rule_candidates_out() -> None:

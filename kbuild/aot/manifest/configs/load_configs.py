@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kbuild.aot.manifest import schema
+from kbuild.aot.manifest.configs.decorated import DecoratedConfigs, DecoratedKernel
 from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, repeated
 from kbuild.aot.manifest.expand import points
 from kbuild.aot.manifest.load_when import read_when
@@ -19,6 +21,19 @@ from kbuild.options import CompileOptions, by_name
 from kbuild.targets import ARCHS
 
 
+@dataclass(frozen=True)
+class LoadedConfigs:
+    """The configurations of a kernel."""
+
+    configs: tuple[Config, ...]
+    places: list[KeyPath]
+    """Where each is written, one place for several that it stands for; empty where the manifest has none."""
+    alternatives: tuple[tuple[Config, ...], ...]
+    """Those of decorators that are not used."""
+    decorated: DecoratedConfigs
+    """What else decorators say."""
+
+
 def load_configs(
     reader: ManifestReader,
     path: KeyPath,
@@ -27,51 +42,73 @@ def load_configs(
     matrix: tuple[Axis, ...],
     specializations: tuple[Specialization, ...],
     function: KernelFunction,
-) -> tuple[tuple[Config, ...], list[KeyPath]]:
-    """The configurations, and where each is written: one place may stand for several."""
-    names = {"<constexpr>": [parameter.name for parameter in function.parameters]}
-    taken = {argument.name for argument in args} | {axis.name for axis in matrix}
-    needed = [
-        p.name for p in function.parameters if p.is_constexpr and not p.has_default and p.name not in taken
-    ]
-    entries = values.get("config") or [(path, {})]
-    shared_path, shared = (*path, "defaults"), values.get("defaults", {})
-    parameters = {parameter.name: parameter for parameter in function.parameters}
-    scope = ExpressionScope(reader, path, args, matrix, parameters)
-    found: list[Config] = []
-    places: list[KeyPath] = []
-    for key, entry, common in computed(scope, repeated(entries, args), shared):
-        shared_values = checked(reader, shared_path, common, schema.DEFAULTS, names)
-        shared_options, shared_constexprs = _divided(
-            reader, shared_path, shared_values, taken & shared.keys()
+    name: str,
+) -> LoadedConfigs:
+    """The configurations of the manifest; where it gives none, those of the decorators of the function `name`."""
+    decorated = DecoratedConfigs()
+    defaults = values.get("defaults", {})
+    if function.decorators:
+        kernel = DecoratedKernel(
+            reader, path, values["source"], name, function, args, matrix, defaults, "tune" in values
         )
-        places.append(key)
-        own = checked(reader, key, entry, schema.CONFIG, names)
-        place = (*key, "when")
-        where, facts = read_when(reader, place, own.pop("when", {}), matrix, args, specializations)
-        own_options, own_constexprs = _divided(reader, key, own, taken & entry.keys())
-        chosen = CompileOptions(**{**shared_options, **own_options})
-        constexprs = with_defaults(own_constexprs, shared_constexprs)
-        for name, value in chosen.values("variant").items():
-            if value is not None and name not in taken and name in names["<constexpr>"]:
-                constexprs[name] = value
-        for name in needed:
-            if name not in constexprs and name not in entry and name not in shared:
-                reader.error(
-                    key, f'constexpr "{name}" has no value', "give it in config, or its values in matrix"
-                )
-        found.append(
-            record(
-                Config,
-                schema.CONFIG,
-                own,
-                when=where,
-                guards=facts,
-                constexprs=tuple(constexprs.items()),
-                options=chosen,
+        decorated = kernel.ignored() if values.get("config") else kernel.read()
+    loader = _Loader(reader, path, args, matrix, specializations, function, defaults, decorated.advice)
+    if decorated.rows:
+        first, *others = [
+            tuple(config for _, config in loader.read([(path, entry) for entry in row]))
+            for row in decorated.rows
+        ]
+        return LoadedConfigs(first, [], tuple(others), decorated)
+    found = [*loader.read(values.get("config") or [(path, {})])]
+    return LoadedConfigs(tuple(config for _, config in found), [place for place, _ in found], (), decorated)
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """What configurations are checked against."""
+
+    reader: ManifestReader
+    path: KeyPath
+    args: tuple[Argument, ...]
+    matrix: tuple[Axis, ...]
+    specializations: tuple[Specialization, ...]
+    function: KernelFunction
+    defaults: Mapping[str, Any]
+    advice: str
+    """Why a constexpr parameter may have no value."""
+
+    def read(self, entries: Iterable[tuple[KeyPath, Mapping[str, Any]]]) -> Iterator[tuple[KeyPath, Config]]:
+        """The configurations, each with the place where it is written: one may stand for several."""
+        names = {"<constexpr>": [parameter.name for parameter in self.function.parameters]}
+        parameters = {parameter.name: parameter for parameter in self.function.parameters}
+        taken = {argument.name for argument in self.args} | {axis.name for axis in self.matrix}
+        place = (*self.path, "defaults")
+        scope = ExpressionScope(self.reader, self.path, self.args, self.matrix, parameters)
+        for key, entry, common in computed(scope, repeated(entries, self.args), self.defaults):
+            shared_values = checked(self.reader, place, common, schema.DEFAULTS, names)
+            shared = _divided(self.reader, place, shared_values, taken & self.defaults.keys())
+            own = checked(self.reader, key, entry, schema.CONFIG, names)
+            when = own.pop("when", {})
+            where, facts = read_when(
+                self.reader, (*key, "when"), when, self.matrix, self.args, self.specializations
             )
-        )
-    return tuple(found), places
+            own_options, own_constexprs = _divided(self.reader, key, own, taken & entry.keys())
+            chosen = CompileOptions(**{**shared[0], **own_options})
+            constexprs = with_defaults(own_constexprs, shared[1])
+            for name, value in chosen.values("variant").items():
+                if value is not None and name not in taken and name in names["<constexpr>"]:
+                    constexprs[name] = value
+            self._check_needed(key, {*constexprs, *entry, *self.defaults, *taken})
+            given = tuple(constexprs.items())
+            made = {"when": where, "guards": facts, "constexprs": given, "options": chosen}
+            yield key, record(Config, schema.CONFIG, own, **made)
+
+    def _check_needed(self, key: KeyPath, given: Collection[str]) -> None:
+        """Notes constexpr parameters without a value."""
+        for one in self.function.parameters:
+            if one.is_constexpr and not one.has_default and one.name not in given:
+                advice = self.advice or "give it in config, or its values in matrix"
+                self.reader.error(key, f'constexpr "{one.name}" has no value', advice)
 
 
 def _divided(

@@ -173,9 +173,9 @@ def with_elements(
     names = [parameter.name for parameter in function.parameters if not parameter.constexpr]
     found: dict[str, str] = {}
     for name, given in signature.items():
-        items = given if isinstance(given, tuple | list) else _tuple_items(given)
+        items: list[Any] | None = [*given] if isinstance(given, tuple | list) else _tuple_items(given)
         if items is None:
-            found[name] = given
+            found[name] = str(given)
             continue
         found |= {f"{name}_{index}": item for index, item in enumerate(items)}
         if not items or any(not isinstance(item, str) or _tuple_items(item) for item in items):
@@ -186,7 +186,7 @@ def with_elements(
         indices = [
             int(text)
             for text in (key[len(name) + 1 :] for key in found if key.startswith(f"{name}_"))
-            if text.isdecimal() and f"{name}_{text}" not in names
+            if re.fullmatch("0|[1-9][0-9]{0,3}", text) and f"{name}_{text}" not in names
         ]
         if indices and name not in found:
             missing = set(range(max(indices) + 1)) - {*indices}

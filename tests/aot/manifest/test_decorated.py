@@ -174,6 +174,13 @@ def test_what_the_manifest_gives_is_not_computed(tmp_path: Path) -> None:
     assert shown(kernel.configs) == [("", "", {"BLOCK": 256, "EVEN": False}, 2)] and len(kernel.notes) == 1
 
 
+def test_configurations_that_cannot_be_read(tmp_path: Path) -> None:
+    kernel = only(tmp_path, configs="load('f')", more="defaults = { BLOCK = 32 }\n")
+    assert dict(kernel.configs[0].constexprs)["BLOCK"] == 32
+    said = "the configurations of @triton.autotune are not used: load() is not known from the source alone"
+    assert kernel.notes[0] == said
+
+
 def test_decorators_beside_config_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,7 +245,8 @@ def test_configurations_that_cannot_be_built_are_passed_over(tmp_path: Path) -> 
             "{'EVEN': lambda args: False}",
             "load('f')",
             "",
-            'constexpr "BLOCK" has no value; autotune\'s configs, which cannot be',
+            'constexpr "BLOCK" has no value; @triton.autotune cannot be read, load() is not known from the source '
+            "alone: give it in config, or its values in matrix",
         ),
         (
             "{'EVEN': lambda args: False}",

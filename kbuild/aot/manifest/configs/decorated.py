@@ -232,8 +232,8 @@ class DecoratedKernel:
                 table = "" if self.is_tuned else "with a bucket of calls in [kernel.tune], "
                 said.append(f"{table}kbuild tune times them all")
             yield "; ".join(said)
-        elif decorations.is_unread:
-            yield f"the configurations of {_AUTOTUNE} cannot be read, and are not used"
+        elif decorations.unread:
+            yield f"the configurations of {_AUTOTUNE} are not used: {decorations.unread}"
         if heuristics:
             yield f"{', '.join(heuristics)} as {_HEURISTICS} computes {'it' if len(heuristics) == 1 else 'them'}"
 
@@ -244,9 +244,8 @@ def _shown(value: object) -> str:
 
 def _advice(decorations: Decorations, rows: Collection[Any], obstacles: Collection[str]) -> str:
     """Why no configuration of autotune gives a parameter its value."""
-    if decorations.is_unread:
-        reason = next(one for one in decorations.untranslated if one.startswith("autotune's configs"))
-        return f"{reason}: give it in config, or its values in matrix"
+    if decorations.unread:
+        return f"{_AUTOTUNE} cannot be read, {decorations.unread}: give it in config, or its values in matrix"
     if obstacles and not rows:
         first = next(iter(obstacles))
         return f"none of the configurations of {_AUTOTUNE} can be built ({first}): give it in config"

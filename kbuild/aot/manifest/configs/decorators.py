@@ -23,8 +23,8 @@ class Decorations:
     """Pointers of `restore_value`."""
     heuristics: dict[str, ast.expr] = field(default_factory=dict)
     """What computes a constexpr parameter from the arguments of a call."""
-    is_unread: bool = False
-    """Whether autotune has configurations that cannot be read."""
+    unread: str = ""
+    """Why the configurations of autotune cannot be read."""
     untranslated: list[str] = field(default_factory=list)
     """What a manifest has no counterpart for, in words."""
 
@@ -52,7 +52,7 @@ def _read_autotune(call: ast.Call, evaluator: Evaluator, found: Decorations) -> 
                 values = list(evaluator.value(node))
             except (NoValue, TypeError) as error:
                 found.untranslated.append(f"autotune's configs, which cannot be read ({error})")
-                found.is_unread = True
+                found.unread = str(error)
                 continue
             found.configs = [value for value in values if isinstance(value, TritonConfig)]
         elif name in ("key", "reset_to_zero", "restore_value"):

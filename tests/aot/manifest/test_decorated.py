@@ -169,6 +169,29 @@ def test_heuristics_of_axes_options_and_functions(tmp_path: Path) -> None:
     assert kernel.notes[0] == "the configuration of @triton.autotune is used: BLOCK = 64"
 
 
+def test_the_default_of_an_argument_or_axis_is_not_its_value(tmp_path: Path) -> None:
+    source = "{'EVEN': lambda args: args['k'] == 8, 'num_warps': lambda args: args['SPLIT'] * 2}"
+    file = project(tmp_path, source, "[triton.Config({'BLOCK': 64})]")
+    text = (tmp_path / "scale.py").read_text()
+    (tmp_path / "scale.py").write_text(
+        text.replace("EVEN: tl.constexpr)", "EVEN: tl.constexpr, k=8, SPLIT: tl.constexpr = 1)")
+    )
+    file.write_text(
+        MANIFEST.replace('"n, m"', '"n, m, k"').replace("matrix = { ", "matrix = { SPLIT = [1, 2], ")
+    )
+    assert [
+        (when, facts, values["EVEN"], warps)
+        for when, facts, values, warps in shown(load(file).kernels[0].configs)
+    ] == [
+        ("SPLIT = 1", "k==8", True, 2),
+        ("SPLIT = 1", "", False, 2),
+        ("SPLIT = 2", "k==8", True, 4),
+        ("SPLIT = 2", "", False, 4),
+    ]
+    file.write_text(MANIFEST)
+    assert shown(load(file).kernels[0].configs)[0][2]["EVEN"] is True, "the kernel is called without k"
+
+
 def test_what_the_manifest_gives_is_not_computed(tmp_path: Path) -> None:
     kernel = only(tmp_path, "{'EVEN': lambda args: unknown(args)}", more="defaults = { EVEN = false }\n")
     assert shown(kernel.configs) == [("", "", {"BLOCK": 256, "EVEN": False}, 2)] and len(kernel.notes) == 1

@@ -176,7 +176,9 @@ class DecoratedKernel:
         """What is known of constexpr parameters and options before a configuration says more."""
         found: dict[str, Value] = {one.name: getattr(DEFAULTS, one.name) for one in options("variant")}
         found |= {one.name: one.default for one in self.function.parameters if one.is_literal}
-        return found | {name: value for name, value in self.defaults.items() if ConstexprKind().takes(value)}
+        found |= {name: value for name, value in self.defaults.items() if ConstexprKind().takes(value)}
+        taken = {*(axis.name for axis in self.matrix), *(one.name for one in self.args)}
+        return {name: value for name, value in found.items() if name not in taken}
 
     def _value(
         self, name: str, node: ast.expr, evaluator: Evaluator, known: Mapping[str, Value]

@@ -283,8 +283,7 @@ class Bucket:
     values: tuple[tuple[str, int | float | str], ...]
     """The launch that is timed: values of all arguments that are not pointers, as in `[kernel.verify]`."""
     candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    """Values to try of meta-parameters and options such as `num_warps`; they multiply.  Without them the
-    configurations of `@triton.autotune` are tried, where these are the kernel's."""
+    """Values to try of meta-parameters and options such as `num_warps`; they multiply."""
     require: tuple[Expression, ...] = ()
     """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over
     meta-parameters of whole numbers, options such as `num_warps`, and integer arguments; that of the bucket

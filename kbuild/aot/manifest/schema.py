@@ -297,6 +297,10 @@ CANDIDATES = Table(
     unknown="no configuration gives it",
 )
 
+_CANDIDATES = (
+    "Values to try of meta-parameters and options such as `num_warps`; they multiply. Without them the configurations of "
+    "`@triton.autotune` are tried, where these are the kernel's."
+)
 TUNE_VALUES = _launch("values = { … }", Bucket)
 
 BUCKET = Table(
@@ -305,7 +309,7 @@ BUCKET = Table(
     (
         Key("when", (Bucket, "when"), WHEN),
         Key("values", (Bucket, "values"), TUNE_VALUES, True),
-        Key("candidates", (Bucket, "candidates"), CANDIDATES),
+        Key("candidates", (Bucket, "candidates"), CANDIDATES, doc=_CANDIDATES),
         Key("require", (Bucket, "require"), _EXPRESSION),
     ),
 )
@@ -315,7 +319,7 @@ TUNE = Table(
     Tune,
     (
         Key("sizes", (Tune, "sizes"), SIZES),
-        Key("candidates", (Bucket, "candidates"), CANDIDATES),
+        Key("candidates", (Bucket, "candidates"), CANDIDATES, doc=_CANDIDATES),
         Key("require", (Bucket, "require"), _EXPRESSION),
         Key(
             "defaults",

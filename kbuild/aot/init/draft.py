@@ -117,9 +117,25 @@ def _draft_args(draft: KernelDraft, uses: Uses, launches: Sequence[Launch], file
         else:
             draft.args[name] = _scalar(name, uses, passed)
             draft.guess("args", name, f"guessed {draft.args[name]}")
+        if name not in uses.descriptors and _is_tuple(name, uses, passed):
+            draft.guess("args", name, f'a tuple: write the list of its types, as ["{draft.args[name]}", …]')
     if any(f"{{{axis}}}" in type_ for type_ in draft.args.values()):
         draft.matrix[axis] = [*TYPES]
         draft.guess("matrix", axis, "guessed: the element type of all pointers without one of their own")
+
+
+def _is_tuple(name: str, uses: Uses, passed: Sequence[tuple[Launch, ast.expr]]) -> bool:
+    """Whether a parameter is a tuple: launches pass one, or the kernel takes elements by their numbers."""
+    if any(isinstance(launch.resolved(node), ast.Tuple) for launch, node in passed):
+        return True
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, int)
+        for node in ast.walk(uses.kernel.node)
+    )
 
 
 def _descriptor(

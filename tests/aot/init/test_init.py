@@ -291,6 +291,22 @@ def test_a_constant_that_is_a_type_is_an_axis_of_types(
         )
 
 
+@pytest.mark.parametrize(
+    ("line", "call", "type_"),
+    [
+        ("tl.store(x + strides[1], 0)", "", "i32"),
+        ("a, b = strides", "it_kernel[(1,)](x, (4, 1))", "i32"),
+        ("tl.store(strides[0] + 1, 0)", "", "*{dtype}"),
+    ],
+)
+def test_a_tuple_is_to_be_filled_in(tmp_path: Path, line: str, call: str, type_: str) -> None:
+    text = kernel("x, strides", line, "tl.store(x, 0)") + f"\n\ndef run(x):\n    {call or 'pass'}\n"
+    found, _ = made(tmp_path, text)
+    assert 'strides: a tuple: write the list of its types, as ["TYPE", …]'.replace("TYPE", type_) in guesses(
+        found
+    )
+
+
 def test_a_type_is_left_at_its_default(tmp_path: Path) -> None:
     text = kernel("x, T: tl.constexpr = tl.float16", "tl.store(x, tl.load(x).to(T))")
     found, _ = made(tmp_path, text)

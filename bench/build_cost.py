@@ -85,8 +85,10 @@ COLD = {
     "flash_attention": [
         "kernels/flash_attention.py:flash_attention_kernel",
         "-s",
-        "q=*fp16:16,k=*fp16:16,v=*fp16:16,out=*fp16:16,lse=*fp32:16,sm_scale=fp32,stride_z=i32:16,stride_h=i32:16,"
-        "stride_n=i32:16,n_heads=i32:16,n_ctx=i32:16,n_batch=i32",
+        "q=*fp16:16,k=*fp16:16,v=*fp16:16,out=*fp16:16,lse=*fp32:16,sm_scale=fp32,"
+        "stride_qz=i32:16,stride_qh=i32:16,stride_qn=i32:16,stride_kz=i32:16,stride_kh=i32:16,stride_kn=i32:16,"
+        "stride_vz=i32:16,stride_vh=i32:16,stride_vn=i32:16,stride_oz=i32:16,stride_oh=i32:16,stride_on=i32:16,"
+        "n_heads=i32:16,n_kv_heads=i32:16,n_ctx_q=i32:16,n_ctx_k=i32:16,n_batch=i32",
         "-c",
         "HEAD_DIM=64,IS_CAUSAL=True,BLOCK_M=128,BLOCK_N=64",
     ],

@@ -23,11 +23,11 @@ import triton.language as tl
 
 
 @triton.jit
-def hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL: tl.constexpr):
+def hide(scores, sign, last_keys, positions, n_ctx_k, IS_CAUSAL: tl.constexpr):
     """The scores, negated where the scale is negative, and minus infinity where a row may not look."""
-    visible = positions[None, :] < n_ctx
+    visible = positions[None, :] < n_ctx_k
     if IS_CAUSAL:
-        visible = visible & (rows[:, None] >= positions[None, :])
+        visible = visible & (last_keys[:, None] >= positions[None, :])
     return tl.where(visible, scores * sign, -float("inf"))
 
 
@@ -37,10 +37,11 @@ def attend(
     queries,
     k,
     v,
-    rows,
+    last_keys,
     blocks,
-    n_ctx,
-    stride_n,
+    n_ctx_k,
+    stride_kn,
+    stride_vn,
     scale,
     HEAD_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -52,6 +53,7 @@ def attend(
     """The loop over blocks of keys.
 
     state: accumulator, maximum and sum of each row; returned as it is after the loop.
+    last_keys: the last position that each row may see under a causal mask.
     blocks: the first position, the end, and the position from which on scores have to be masked.
     scale: the positive factor of the scores, and its sign.
 
@@ -67,10 +69,10 @@ def attend(
     depth = tl.arange(0, HEAD_DIM)
     for block in tl.range(start, end, BLOCK_N, warp_specialize=SPECIALIZE):
         positions = block + columns
-        key_pointers = k + positions[None, :] * stride_n + depth[:, None]
-        value_pointers = v + positions[:, None] * stride_n + depth[None, :]
+        key_pointers = k + positions[None, :] * stride_kn + depth[:, None]
+        value_pointers = v + positions[:, None] * stride_vn + depth[None, :]
         if MASKED:
-            present = positions < n_ctx
+            present = positions < n_ctx_k
             keys = tl.load(key_pointers, mask=present[None, :], other=0.0)
             values = tl.load(value_pointers, mask=present[:, None], other=0.0)
         else:
@@ -80,9 +82,9 @@ def attend(
         if MASKED:
             if SPECIALIZE:
                 if block >= masked_from:
-                    scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
+                    scores = hide(scores, sign, last_keys, positions, n_ctx_k, IS_CAUSAL)
             else:
-                scores = hide(scores, sign, rows, positions, n_ctx, IS_CAUSAL)
+                scores = hide(scores, sign, last_keys, positions, n_ctx_k, IS_CAUSAL)
         # The maximum is taken before the scores are scaled: one multiplication for a row.
         new_max = tl.max(scores, axis=1) * qk_scale
         raised = new_max > row_max + SLACK
@@ -108,7 +110,9 @@ def attention_of_rows(
     sm_scale,
     strides,
     n_heads,
-    n_ctx,
+    n_kv_heads,
+    n_ctx_q,
+    n_ctx_k,
     tile,
     head,
     HEAD_DIM: tl.constexpr,
@@ -119,26 +123,38 @@ def attention_of_rows(
     SPECIALIZE: tl.constexpr,
 ):
     """Makes rows tile·BLOCK_M and on of one head; `head` counts through all batches."""
-    stride_z, stride_h, stride_n = strides
-    base = (head // n_heads).to(tl.int64) * stride_z + (head % n_heads).to(tl.int64) * stride_h
+    of_q, of_k, of_v, of_out = strides
+    stride_qz, stride_qh, stride_qn = of_q
+    stride_kz, stride_kh, stride_kn = of_k
+    stride_vz, stride_vh, stride_vn = of_v
+    stride_oz, stride_oh, stride_on = of_out
+    batch, head_of_batch = (head // n_heads).to(tl.int64), head % n_heads
+    kv_head = (head_of_batch // (n_heads // n_kv_heads)).to(tl.int64)
+    q += batch * stride_qz + head_of_batch.to(tl.int64) * stride_qh
+    k += batch * stride_kz + kv_head * stride_kh
+    v += batch * stride_vz + kv_head * stride_vh
+    out += batch * stride_oz + head_of_batch.to(tl.int64) * stride_oh
     rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
     depth = tl.arange(0, HEAD_DIM)
-    within = rows[:, None] * stride_n + depth[None, :]
-    inside = rows[:, None] < n_ctx
-    queries = tl.load(q + base + within, mask=inside, other=0.0)
-    row_max = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
+    inside = rows[:, None] < n_ctx_q
+    queries = tl.load(q + rows[:, None] * stride_qn + depth[None, :], mask=inside, other=0.0)
+    # Below all scores, but finite: rows that may see no key have no NaN then, but sums of zero.
+    row_max = tl.full([BLOCK_M], -3.4028234663852886e38, dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     accumulator = tl.zeros([BLOCK_M, HEAD_DIM], dtype=tl.float32)
     # exp(x) = exp2(x · log2 e), with the factor folded into the scale: exp2 is one instruction.
     qk_scale = tl.maximum(tl.abs(sm_scale) * 1.4426950408889634, 1e-30)
     sign = tl.where(sm_scale < 0, -1.0, 1.0)
     # Keys that need a mask are at the end: those on the diagonal, or beyond the end of the sequence.
+    # The last row sees the last key.
+    shift = n_ctx_k - n_ctx_q
+    last_keys = rows + shift
     if IS_CAUSAL:
-        unmasked_end = tile * BLOCK_M // BLOCK_N * BLOCK_N
-        end = tl.minimum(n_ctx, (tile + 1) * BLOCK_M)
+        unmasked_end = tl.maximum(tile * BLOCK_M + shift, 0) // BLOCK_N * BLOCK_N
+        end = tl.minimum(n_ctx_k, (tile + 1) * BLOCK_M + shift)
     else:
-        unmasked_end = n_ctx // BLOCK_N * BLOCK_N
-        end = n_ctx
+        unmasked_end = n_ctx_k // BLOCK_N * BLOCK_N
+        end = n_ctx_k
     # The largest score is taken for the largest multiple of it, and minus infinity for hidden, so the scale
     # must be above zero: if it is not, all blocks go the way of those with masks, where scores take the sign.
     unmasked_end = tl.where(sm_scale < 0, 0, unmasked_end)
@@ -150,24 +166,24 @@ def attention_of_rows(
     if not SPECIALIZE:
         blocks = (0, unmasked_end, end)
         state = attend(
-            state, queries, k + base, v + base, rows, blocks, n_ctx, stride_n, scale,
+            state, queries, k, v, last_keys, blocks, n_ctx_k, stride_kn, stride_vn, scale,
             HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, False, False,
         )  # fmt: skip
         start = unmasked_end
     blocks = (start, end, unmasked_end)
     accumulator, row_max, row_sum = attend(
-        state, queries, k + base, v + base, rows, blocks, n_ctx, stride_n, scale,
+        state, queries, k, v, last_keys, blocks, n_ctx_k, stride_kn, stride_vn, scale,
         HEAD_DIM, BLOCK_N, IS_CAUSAL, SLACK, True, SPECIALIZE,
     )  # fmt: skip
-    result = accumulator * (1.0 / row_sum)[:, None]
+    result = accumulator * tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)[:, None]
     # The backward pass wants the logarithm of the sum of exponentials, to base e.
     natural_log_2 = 0.6931471805599453
     tl.store(
-        lse + head.to(tl.int64) * n_ctx + rows,
+        lse + head.to(tl.int64) * n_ctx_q + rows,
         (row_max + tl.log2(row_sum)) * natural_log_2,
-        mask=rows < n_ctx,
+        mask=rows < n_ctx_q,
     )
-    tl.store(out + base + within, result.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + rows[:, None] * stride_on + depth[None, :], result.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -204,11 +220,22 @@ def flash_attention_kernel(
     out,
     lse,
     sm_scale,
-    stride_z,
-    stride_h,
-    stride_n,
+    stride_qz,
+    stride_qh,
+    stride_qn,
+    stride_kz,
+    stride_kh,
+    stride_kn,
+    stride_vz,
+    stride_vh,
+    stride_vn,
+    stride_oz,
+    stride_oh,
+    stride_on,
     n_heads,
-    n_ctx,
+    n_kv_heads,
+    n_ctx_q,
+    n_ctx_k,
     n_batch,
     HEAD_DIM: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
@@ -218,8 +245,11 @@ def flash_attention_kernel(
     HEADS_TOGETHER: tl.constexpr = 1,
     SLACK: tl.constexpr = 0.0,
 ):
-    """q, k, v, out: (Z, H, N_CTX, HEAD_DIM) with the same strides, HEAD_DIM contiguous; lse: (Z·H, N_CTX)
-    fp32, the natural logarithm of each row's sum of exponentials.
+    """q, out: (Z, H, N_CTX_Q, HEAD_DIM), k, v: (Z, H_KV, N_CTX_K, HEAD_DIM), HEAD_DIM contiguous; lse:
+    (Z·H, N_CTX_Q) fp32, the natural logarithm of each row's sum of exponentials.
+
+    H / H_KV heads of q, one after another, share one of k and v.  Under a causal mask row i sees keys up to
+    i + N_CTX_K - N_CTX_Q; rows that see none have zeros in out, and minus infinity in lse.
 
     There is a program for each tile of BLOCK_M rows, in the order that HEADS_TOGETHER says.  PERSISTENT
     programs, of which any number share the tiles, have a warp that copies for the next tile under the end of
@@ -227,8 +257,10 @@ def flash_attention_kernel(
 
     With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest p of a row may then be
     any number up to 2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
-    strides = (stride_z, stride_h, stride_n)
-    tiles = tl.cdiv(n_ctx, BLOCK_M)
+    of_q, of_k = (stride_qz, stride_qh, stride_qn), (stride_kz, stride_kh, stride_kn)
+    of_v, of_out = (stride_vz, stride_vh, stride_vn), (stride_oz, stride_oh, stride_on)
+    strides = (of_q, of_k, of_v, of_out)
+    tiles = tl.cdiv(n_ctx_q, BLOCK_M)
     heads = n_heads * n_batch
     if PERSISTENT:
         for place in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0)):
@@ -236,12 +268,12 @@ def flash_attention_kernel(
             number = dealt(place, tl.num_programs(0), tiles * heads) if IS_CAUSAL else place
             tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
             attention_of_rows(
-                q, k, v, out, lse, sm_scale, strides, n_heads, n_ctx, tile, head,
+                q, k, v, out, lse, sm_scale, strides, n_heads, n_kv_heads, n_ctx_q, n_ctx_k, tile, head,
                 HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, True,
             )  # fmt: skip
     else:
         tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
         attention_of_rows(
-            q, k, v, out, lse, sm_scale, strides, n_heads, n_ctx, tile, head,
+            q, k, v, out, lse, sm_scale, strides, n_heads, n_kv_heads, n_ctx_q, n_ctx_k, tile, head,
             HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, False,
         )  # fmt: skip

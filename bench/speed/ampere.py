@@ -192,7 +192,8 @@ def attention_rows() -> Iterator[Row]:
                 **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"),
                 "lse": "*fp32:16",
                 "sm_scale": "fp32",
-                **dict.fromkeys(("stride_z", "stride_h", "stride_n", "n_heads", "n_ctx"), "i32:16"),
+                **dict.fromkeys((f"stride_{array}{axis}" for array in "qkvo" for axis in "zhn"), "i32:16"),
+                **dict.fromkeys(("n_heads", "n_kv_heads", "n_ctx_q", "n_ctx_k"), "i32:16"),
                 "n_batch": "i32",
             }
             fixed = {"HEAD_DIM": d, "IS_CAUSAL": causal, "PERSISTENT": False, "HEADS_TOGETHER": 1}
@@ -207,9 +208,13 @@ def attention_rows() -> Iterator[Row]:
                 q, k, v = (torch.randn(z, h, n, d, device="cuda", dtype=torch.float16) for _ in range(3))
                 out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
                 right = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-                strides = dict(zip(("stride_z", "stride_h", "stride_n"), q.stride()))
+                strides = {
+                    f"stride_{array}{axis}": stride
+                    for array in "qkvo"
+                    for axis, stride in zip("zhn", q.stride())
+                }
                 arguments = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "sm_scale": d**-0.5}
-                arguments |= {"n_heads": h, "n_ctx": n, "n_batch": z}
+                arguments |= {"n_heads": h, "n_kv_heads": h, "n_ctx_q": n, "n_ctx_k": n, "n_batch": z}
                 return arguments | strides, out, right.float()
 
             def grid(values: dict[str, Any], n: int = n, heads: int = z * h) -> tuple[int, ...]:

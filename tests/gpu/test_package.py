@@ -391,7 +391,20 @@ def test_flash_attention(package, generator, dtype, head_dim, causal):
             out = memory.output(shape, DTYPES[dtype], (*strides, 1))
             lse = memory.output((batch * heads, n), torch.float32, offset=1)
             package.flash_attention(
-                q, k, v, out, lse, scale, *strides, heads, n, batch, HEAD_DIM=head_dim, IS_CAUSAL=causal
+                q,
+                k,
+                v,
+                out,
+                lse,
+                scale,
+                *strides * 4,
+                heads,
+                heads,
+                n,
+                n,
+                batch,
+                HEAD_DIM=head_dim,
+                IS_CAUSAL=causal,
             )
             assert_close(out, right, (n, name), absolute=(1.05 * ROUNDING[DTYPES[dtype]] + 3e-5) * bound)
             assert_close(lse, right_lse.view(batch * heads, n), ("lse", n, name), absolute=3e-5)
@@ -410,7 +423,7 @@ def test_attention_to_equal_keys_is_the_mean(package, generator, dtype, head_dim
     q, k = torch.zeros_like(values), normal(generator, values.shape, DTYPES[dtype])
     out, lse = torch.empty_like(q), torch.empty(2, n, device="cuda")
     for causal in (False, True):
-        arguments = (q, k, values, out, lse, 0.125, *q.stride()[:3], 2, n, 1)
+        arguments = (q, k, values, out, lse, 0.125, *q.stride()[:3] * 4, 2, 2, n, n, 1)
         package.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal)
         count = (
             torch.arange(1, n + 1, device="cuda").double()

@@ -58,8 +58,12 @@ def test_empty_inputs_launch_nothing(package):
     package.layer_norm(out, out, out, out, out, out, 8, 8, 8, 1e-5, 0)
     package.matmul(out, out, out, 0, 8, 8, 8, 1, 8, 1, 8, 1)
     package.matmul(out, out, out, 8, 0, 8, 8, 1, 8, 1, 8, 1)
-    package.flash_attention(half, half, half, half, out, 1.0, 0, 0, 64, 1, 0, 1, HEAD_DIM=64, IS_CAUSAL=True)
-    package.flash_attention(half, half, half, half, out, 1.0, 0, 0, 64, 1, 1, 0, HEAD_DIM=64, IS_CAUSAL=False)
+    package.flash_attention(
+        half, half, half, half, out, 1.0, *(0, 0, 64) * 4, 1, 1, 0, 0, 1, HEAD_DIM=64, IS_CAUSAL=True
+    )
+    package.flash_attention(
+        half, half, half, half, out, 1.0, *(0, 0, 64) * 4, 1, 1, 1, 1, 0, HEAD_DIM=64, IS_CAUSAL=False
+    )
     torch.cuda.synchronize()
     assert is_nan(out) and is_nan(half) and is_nan(double)
 
@@ -174,7 +178,7 @@ def launches_to_repeat(package, generator):
     yield lambda: package.matmul(a, b, c, 1024, 1024, 1024, 1024, 1, 1024, 1, 1024, 1), (c,)
     yield lambda: package.matmul(a, b, c, 1000, 1023, 999, 1024, 1, 1024, 1, 1024, 1), (c,)
     for causal in (False, True):
-        arguments = (*heads, o, lse, 0.125, *o.stride()[:3], 8, 1024, 1)
+        arguments = (*heads, o, lse, 0.125, *o.stride()[:3] * 4, 8, 8, 1024, 1024, 1)
         yield lambda: package.flash_attention(*arguments, HEAD_DIM=64, IS_CAUSAL=causal), (o, lse)  # noqa: B023
 
 
@@ -262,7 +266,7 @@ def mistakes(package, x, half):
     add, softmax, attention = package.vector_add, package.softmax, package.flash_attention
     no_variant, on_cpu = package.NoVariantError, torch.zeros(64)
     double, whole_numbers = x.double(), x.int()
-    head = (half, half, half, half, x, 0.125, 64, 64, 64, 1, 1, 1)
+    head = (half, half, half, half, x, 0.125, *(64,) * 12, 1, 1, 1, 1, 1)
     return (
         (lambda: add(x, on_cpu, x, 64), ValueError, "y is not on a CUDA device; move it there with y.cuda()"),
         (lambda: add(x, x, x), TypeError, "vector_add() is missing the argument 'n'"),
@@ -293,7 +297,7 @@ def mistakes(package, x, half):
         (
             lambda: attention(*head[:8], 60, *head[9:], HEAD_DIM=64, IS_CAUSAL=True),
             no_variant,
-            "stride_n = 60",
+            "stride_qn = 60",
         ),
         (
             lambda: package.matmul(x, x, x, 8, 8, 8, 2**31, 1, 8, 1, 8, 1),

@@ -203,5 +203,5 @@ def test_flash_attention(package, generator, dtype, head_dim, causal, n):
     batch, heads = 2, 8
     q, k, v = (normal(generator, (batch, heads, n, head_dim), DTYPES[dtype]) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty(batch * heads, n, device="cuda")
-    arguments = (q, k, v, out, lse, head_dim**-0.5, *q.stride()[:3], heads, n, batch)
+    arguments = (q, k, v, out, lse, head_dim**-0.5, *q.stride()[:3] * 4, heads, heads, n, n, batch)
     assert_repeats(lambda: package.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal), out, lse)

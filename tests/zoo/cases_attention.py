@@ -9,6 +9,17 @@ from zoo.arrays import plain, poisoned
 from zoo.case import Case, bf16, numbers
 
 
+def strides_of(arrays: str | list[str], heads: int, positions: int, head_dim: int) -> dict[str, int]:
+    """The strides of arrays that lie one batch, head and position after the other."""
+    sizes = {"z": heads * positions * head_dim, "h": positions * head_dim, "n": head_dim}
+    return {f"stride_{array}{axis}": size for array in arrays for axis, size in sizes.items()}
+
+
+def seen(queries: int, keys: int) -> np.ndarray:
+    """Which keys each query sees under a causal mask: the last one sees all."""
+    return np.tri(queries, keys, keys - queries, dtype=bool)
+
+
 def _attention(
     name: str,
     n_ctx: int,
@@ -19,42 +30,47 @@ def _attention(
     block_n: int,
     warps: int,
     stages: int,
+    n_ctx_k: int = 0,
+    group: int = 1,
     **more: int,
 ) -> Case:
+    """As many keys as queries unless `n_ctx_k` says otherwise, and `group` heads of q to one of k."""
     z, h, scale = 2, 2, 0.125
+    n_ctx_k = n_ctx_k or n_ctx
 
     def make(rng):
-        def tensor():
-            values = rng.normal(size=(z, h, n_ctx, head_dim)).astype(np.float32)
+        def tensor(heads, positions):
+            values = rng.normal(size=(z, heads, positions, head_dim)).astype(np.float32)
             return bf16(values) if dtype == "bf16" else values.astype(np.float16)
 
         out = poisoned(z, h, n_ctx, head_dim, dtype=np.float16)
         return {
-            "q": tensor(),
-            "k": tensor(),
-            "v": tensor(),
+            "q": tensor(h, n_ctx),
+            "k": tensor(h // group, n_ctx_k),
+            "v": tensor(h // group, n_ctx_k),
             "out": bf16(out) if dtype == "bf16" else out,
             "lse": poisoned(z * h, n_ctx),
             "sm_scale": scale,
-            "stride_z": h * n_ctx * head_dim,
-            "stride_h": n_ctx * head_dim,
-            "stride_n": head_dim,
+            **strides_of("qo", h, n_ctx, head_dim),
+            **strides_of("kv", h // group, n_ctx_k, head_dim),
             "n_heads": h,
-            "n_ctx": n_ctx,
+            "n_kv_heads": h // group,
+            "n_ctx_q": n_ctx,
+            "n_ctx_k": n_ctx_k,
             "n_batch": z,
         }
 
-    def expect(q, k, v, n_ctx, **_):
-        scores = numbers(q) @ numbers(k).swapaxes(2, 3) * scale
+    def expect(q, k, v, **_):
+        k, v = (np.repeat(numbers(array), group, axis=1) for array in (k, v))
+        scores = numbers(q) @ k.swapaxes(2, 3) * scale
         if causal:
-            scores = np.where(np.tril(np.ones((n_ctx, n_ctx), bool)), scores, -np.inf)
-        top = scores.max(axis=-1, keepdims=True)
+            scores = np.where(seen(n_ctx, n_ctx_k), scores, -np.inf)
+        top = np.maximum(scores.max(axis=-1, keepdims=True), -1e300)
         weights = np.exp(scores - top)
         total = weights.sum(axis=-1, keepdims=True)
-        return {
-            "out": weights / total @ numbers(v),
-            "lse": (top + np.log(total))[..., 0].reshape(z * h, n_ctx),
-        }
+        with np.errstate(divide="ignore"):
+            lse = (top + np.log(total))[..., 0].reshape(z * h, n_ctx)
+        return {"out": weights / np.where(total > 0, total, 1) @ v, "lse": lse}
 
     return Case(
         name,
@@ -107,6 +123,10 @@ CASES = [
     _attention("attention_causal_ragged", 150, 128, True, "bf16", 64, 64, 4, 2),
     _attention("attention_wide", 256, 128, True, "fp16", 128, 64, 8, 3),
     _attention("attention_persistent", 330, 64, True, "bf16", 128, 64, 8, 2, PERSISTENT=True),
+    _attention("attention_one_query", 1, 64, True, "fp16", 64, 64, 4, 3, n_ctx_k=150, group=2),
+    _attention("attention_few_queries", 70, 128, True, "bf16", 128, 64, 8, 2, 200, 2, PERSISTENT=True),
+    _attention("attention_few_keys", 200, 64, True, "fp16", 64, 64, 4, 2, n_ctx_k=70),
+    _attention("attention_few_keys_persistent", 300, 128, True, "fp16", 128, 64, 8, 2, 90, PERSISTENT=True),
     _attention_infinite("attention_infinite", False),
     _attention_infinite("attention_infinite_persistent", True, PERSISTENT=True),
     _attention_steep("attention_steep", False),

@@ -25,9 +25,11 @@ ATTENTION = {
     **dict.fromkeys(("q", "k", "v", "out"), "*fp16:16"),
     "lse": "*fp32",
     "sm_scale": "fp32",
-    **dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16"),
+    **dict.fromkeys((f"stride_{array}{axis}" for array in "qkvo" for axis in "zhn"), "i32:16"),
     "n_heads": "i32",
-    "n_ctx": "i32",
+    "n_kv_heads": "i32",
+    "n_ctx_q": "i32",
+    "n_ctx_k": "i32",
     "n_batch": "i32",
 }
 

@@ -129,7 +129,7 @@ TILE_K = 64
 [[kernel]]
 name = "attention"
 source = "kernels/flash_attention.py"
-grid = ["cdiv(n_ctx, BLOCK_M) * n_batch * n_heads"]
+grid = ["cdiv(n_ctx_q, BLOCK_M) * n_batch * n_heads"]
 [kernel.args]
 q = "*fp16:16"
 k = "*fp16:16"
@@ -137,11 +137,22 @@ v = "*fp16:16"
 out = "*fp16:16"
 lse = "*fp32"
 sm_scale = "fp32"
-stride_z = "i32:16"
-stride_h = "i32:16"
-stride_n = "i32:16"
+stride_qz = "i32:16"
+stride_qh = "i32:16"
+stride_qn = "i32:16"
+stride_kz = "i32:16"
+stride_kh = "i32:16"
+stride_kn = "i32:16"
+stride_vz = "i32:16"
+stride_vh = "i32:16"
+stride_vn = "i32:16"
+stride_oz = "i32:16"
+stride_oh = "i32:16"
+stride_on = "i32:16"
 n_heads = "i32"
-n_ctx = "i32"
+n_kv_heads = "i32"
+n_ctx_q = "i32"
+n_ctx_k = "i32"
 n_batch = "i32"
 [kernel.matrix]
 HEAD_DIM = [64]

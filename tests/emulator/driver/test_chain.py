@@ -96,5 +96,7 @@ def test_attention(world: Make, causal: bool) -> None:
         out, lse = here.driver.empty(shape, "f2", device), here.driver.empty(shape[:3], "f4", device)
         arrays = [here.driver.array(values, device) for values in (q, k, v)]
         strides = (2 * 70 * 64, 70 * 64, 64)
-        here.package.attention(*arrays, out, lse, 0.125, *strides, 2, 70, 1, HEAD_DIM=64, IS_CAUSAL=causal)
+        here.package.attention(
+            *arrays, out, lse, 0.125, *strides * 4, 2, 2, 70, 70, 1, HEAD_DIM=64, IS_CAUSAL=causal
+        )
         numpy.testing.assert_allclose(out.copy_to_host(), attention(q, k, v, 0.125, causal), atol=4e-3)

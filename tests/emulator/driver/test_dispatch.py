@@ -88,7 +88,9 @@ def test_type_flag_and_alignment_choose(world: Make, names: dict[str, str]) -> N
     assert len(seen) == 4
     q, lse = here.driver.array(numpy.ones((1, 1, 16, 64), "f2")), here.driver.empty((1, 1, 16), "f4")
     for causal in (True, False):
-        here.package.attention(q, q, q, q, lse, 1.0, 1024, 1024, 64, 1, 16, 1, HEAD_DIM=64, IS_CAUSAL=causal)
+        here.package.attention(
+            q, q, q, q, lse, 1.0, *(1024, 1024, 64) * 4, 1, 1, 16, 16, 1, HEAD_DIM=64, IS_CAUSAL=causal
+        )
         assert f"IS_CAUSAL={int(causal)}" in launched(here, names)
 
 
@@ -189,7 +191,7 @@ WRONG: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
     ),
     "negative grid": (lambda p, x, h: p.softmax(x, x, 8, 8, 8, -1), "has -1 programs along axis 0"),
     "option": (
-        lambda p, x, h: p.attention(x, x, x, x, x, 1.0, 16, 16, 16, 1, 1, 1, HEAD_DIM=64),
+        lambda p, x, h: p.attention(x, x, x, x, x, 1.0, *(16,) * 12, 1, 1, 1, 1, 1, HEAD_DIM=64),
         "'IS_CAUSAL'",
     ),
     "map": (

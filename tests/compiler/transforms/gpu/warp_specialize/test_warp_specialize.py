@@ -193,9 +193,8 @@ def test_dots_of_attention_stay_asynchronous() -> None:
 
 
 ATTENTION = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"lse": "*fp32", "sm_scale": "fp32"}
-ATTENTION |= dict.fromkeys(("stride_z", "stride_h", "stride_n"), "i32:16") | dict.fromkeys(
-    ("n_heads", "n_ctx", "n_batch"), "i32"
-)
+ATTENTION |= dict.fromkeys((f"stride_{array}{axis}" for array in "qkvo" for axis in "zhn"), "i32:16")
+ATTENTION |= dict.fromkeys(("n_heads", "n_kv_heads", "n_ctx_q", "n_ctx_k", "n_batch"), "i32")
 
 
 def attention(stop: str) -> kbuild.Artifact:
@@ -217,7 +216,8 @@ def attended(module: Module) -> float:
     generator = np.random.default_rng(1)
     q, k, v = (generator.standard_normal((heads, rows, width)).astype(np.float16) for _ in range(3))
     out, sums = np.full_like(q, np.nan), np.full((heads, rows), np.nan, np.float32)
-    interp.run(module, [q, k, v, out, sums, -0.125, q.size, rows * width, width, heads, rows, 1], (1,))
+    strides = [q.size, rows * width, width] * 4
+    interp.run(module, [q, k, v, out, sums, -0.125, *strides, heads, heads, rows, rows, 1], (1,))
     scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * -0.125
     weights = np.exp(np.where(np.tri(rows, dtype=bool), scores, -np.inf))
     expected = weights / weights.sum(2, keepdims=True) @ v.astype(np.float64)

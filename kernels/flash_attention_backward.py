@@ -142,9 +142,7 @@ def flash_attention_backward_kernel(
     key_base = k + batch.to(tl.int64) * stride_kz + kv_head.to(tl.int64) * stride_kh
     value_base = v + batch.to(tl.int64) * stride_vz + kv_head.to(tl.int64) * stride_vh
     # What lies behind the last row of a head is of its own: rows of `dq_sum` need no end.
-    dq_rows = tl.make_tensor_descriptor(
-        dq_sum, [1073741824, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_M, HEAD_DIM]
-    )
+    dq_rows = tl.make_tensor_descriptor(dq_sum, [1073741824, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_M, HEAD_DIM])
     dk_total = tl.zeros([BLOCK_N, HEAD_DIM], dtype=tl.float32)
     dv_total = tl.zeros([BLOCK_N, HEAD_DIM], dtype=tl.float32)
     qk_scale = sm_scale * 1.4426950408889634
@@ -176,9 +174,7 @@ def flash_attention_backward_kernel(
         for block in tl.range(start, n_ctx_q, BLOCK_M, warp_specialize=SPECIALIZE):
             rows = block + tl.arange(0, BLOCK_M)
             inside = rows[:, None] < n_ctx_q
-            queries = tl.load(
-                query_base + rows[:, None] * stride_qn + depth[None, :], mask=inside, other=0.0
-            )
+            queries = tl.load(query_base + rows[:, None] * stride_qn + depth[None, :], mask=inside, other=0.0)
             gradients = tl.load(
                 dout_base + rows[:, None] * stride_don + depth[None, :], mask=inside, other=0.0
             )

@@ -3,6 +3,7 @@ GPU."""
 
 from zoo import (
     cases_attention,
+    cases_attention_backward,
     cases_control,
     cases_descriptors,
     cases_dots,
@@ -25,6 +26,7 @@ _GROUPS = (
     cases_dots,
     cases_matmul,
     cases_attention,
+    cases_attention_backward,
     cases_tiles,
     cases_descriptors,
     cases_undefined,

@@ -19,7 +19,7 @@ for dQ have seven.  The price is that programs add to dQ in any order: its last 
 run, while dK and dV do not.
 
 Rows of lse, delta and of the sums of dQ are those of one head after another, for each of which their number is
-rounded up to a multiple of ROWS.
+rounded up to a multiple of ROWS, and to ROWS at least.
 """
 
 import triton
@@ -134,7 +134,7 @@ def flash_attention_backward_kernel(
     batch = kv // n_kv_heads
     kv_head = kv % n_kv_heads
     group = tl.maximum(n_heads // n_kv_heads, 1)
-    padded = tl.maximum(tl.cdiv(n_ctx_q, ROWS) * ROWS, 0)
+    padded = tl.maximum(tl.cdiv(n_ctx_q, ROWS) * ROWS, ROWS)
     first = tile * BLOCK_N
     positions = first + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, HEAD_DIM)

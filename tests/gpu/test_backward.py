@@ -79,17 +79,18 @@ def test_attention_and_its_gradients(package, generator, dtype, head_dim, causal
         what = (heads, kv_heads, n_q, n_k)
         memory = Memory()
 
-        def given(h, n):
-            values = normal(generator, (z, h, n, head_dim), DTYPES[dtype])
-            return memory.input(values, (*strides_of(h, n, head_dim, padding), 1))  # noqa: B023
-
-        def empty(h, n):
-            return memory.output(
-                (z, h, n, head_dim), DTYPES[dtype], (*strides_of(h, n, head_dim, padding), 1)
+        of_q, of_k = (heads, n_q), (kv_heads, n_k)
+        q, dout, k, v = (
+            memory.input(
+                normal(generator, (z, h, n, head_dim), DTYPES[dtype]),
+                (*strides_of(h, n, head_dim, padding), 1),
             )
-
-        q, dout, k, v = given(heads, n_q), given(heads, n_q), given(kv_heads, n_k), given(kv_heads, n_k)
-        out, dq, dk, dv = empty(heads, n_q), empty(heads, n_q), empty(kv_heads, n_k), empty(kv_heads, n_k)
+            for h, n in (of_q, of_q, of_k, of_k)
+        )
+        out, dq, dk, dv = (
+            memory.output((z, h, n, head_dim), DTYPES[dtype], (*strides_of(h, n, head_dim, padding), 1))
+            for h, n in (of_q, of_q, of_k, of_k)
+        )
         lse = memory.output((z * heads, n_q), torch.float32)
         padded = max(1, -(-n_q // ROWS)) * ROWS
         log2_sum, delta = (memory.output((z * heads, padded), torch.float32) for _ in range(2))

@@ -211,3 +211,59 @@ def matmul_persistent_kernel(
         first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         out.store([row, column], first.to(c.dtype.element_ty))
         out.store([row, column + BLOCK_N // 2], second.to(c.dtype.element_ty))
+
+
+@triton.jit
+def activated(x, ACTIVATION: tl.constexpr):
+    """x, or relu, gelu (by the hyperbolic tangent) or silu of it."""
+    if ACTIVATION == "relu":
+        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif ACTIVATION == "gelu":
+        # (1 + tanh u) / 2 is 1 / (1 + e^-2u).
+        u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+        return x / (1.0 + tl.exp2(-2.8853900817779268 * u))
+    elif ACTIVATION == "silu":
+        return x / (1.0 + tl.exp2(-1.4426950408889634 * x))
+    else:
+        return x
+
+
+@triton.jit
+def linear_kernel(
+    x,
+    w,
+    bias,
+    out,
+    M,
+    N,
+    K,
+    stride_x,
+    stride_w,
+    stride_out,
+    ACTIVATION: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """out = activation(x · wᵀ + bias): x is M×K, w is N×K, out is M×N, all row-major with strides of rows; bias has N
+    elements, and is not read unless HAS_BIAS.  A program makes one tile, without anything in between going
+    through memory."""
+    tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    depth = tl.arange(0, BLOCK_K)
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    # Beyond the edges a tile wraps around, as those of `matmul_of_tile` do.
+    x_tile = x + (rows % M).to(tl.int64)[:, None] * stride_x + depth[None, :]
+    w_tile = w + (columns % N).to(tl.int64)[None, :] * stride_w + depth[:, None]
+    for start in range(0, K, BLOCK_K):
+        x_values = tl.load(x_tile, mask=depth[None, :] < K - start, other=0.0)
+        w_values = tl.load(w_tile, mask=depth[:, None] < K - start, other=0.0)
+        accumulator = tl.dot(x_values, w_values, accumulator)
+        x_tile += BLOCK_K
+        w_tile += BLOCK_K
+    if HAS_BIAS:
+        accumulator += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
+    store_part((out, stride_out, 1), activated(accumulator, ACTIVATION), rows, columns, M, N)

@@ -166,3 +166,26 @@ def test_layer_norm_backward(package, generator, dtype):
             assert_near(dweight, (dy.double() * normalised).sum(0), limit, ("dweight", what))
             assert_near(dbias, dy.double().sum(0), limit, ("dbias", what))
             memory.check(what)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_linear(package, generator, dtype, activation):
+    functions = {
+        "none": lambda x: x,
+        "relu": torch.relu,
+        "gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+        "silu": torch.nn.functional.silu,
+    }
+    for m, n, k in ((1, 8, 8), (70, 136, 75), (1000, 1000, 1000), (2050, 4096, 1024)):
+        for has_bias in (False, True):
+            what, memory = (m, n, k, has_bias), Memory()
+            x = memory.input(normal(generator, (m, k), DTYPES[dtype]), (-(-k // 8) * 8, 1))
+            w = memory.input(normal(generator, (n, k), DTYPES[dtype]), (-(-k // 8) * 8 + 8, 1))
+            bias = memory.input(normal(generator, (n,), DTYPES[dtype]))
+            out = memory.output((m, n), DTYPES[dtype], (n + 8, 1))
+            strides = (tensor.stride(0) for tensor in (x, w, out))
+            package.linear(x, w, bias, out, m, n, k, *strides, ACTIVATION=activation, HAS_BIAS=has_bias)
+            total = x.double() @ w.double().T + (bias.double() if has_bias else 0.0)
+            assert_near(out, functions[activation](total), LIMITS[dtype], what)
+            memory.check(what)

@@ -74,7 +74,56 @@ def _clustered(
     return replace(case, constexprs=constexprs, grid=grid, cluster_size=size)
 
 
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+def _linear(name: str, dtype: str, m: int, n: int, k: int, activation: str, has_bias: bool) -> Case:
+    blocks = 64, 64, 32
+
+    def make(rng):
+        arrays = [rng.normal(size=shape) / 4 for shape in ((m, k), (n, k), (n,))]
+        x, w, bias = (bf16(array) if dtype == "bf16" else array.astype(dtype) for array in arrays)
+        out = poisoned(m, n, dtype=np.float16)
+        return {
+            "x": x,
+            "w": w,
+            "bias": bias,
+            "out": bf16(out) if dtype == "bf16" else out,
+            "M": m,
+            "N": n,
+            "K": k,
+            "stride_x": k,
+            "stride_w": k,
+            "stride_out": n,
+        }
+
+    def expect(x, w, bias, **_):
+        total = numbers(x) @ numbers(w).T + (numbers(bias) if has_bias else 0)
+        return {"out": ACTIVATIONS[activation](total)}
+
+    constexprs = {"ACTIVATION": activation, "HAS_BIAS": has_bias, "GROUP_M": 4}
+    return Case(
+        name,
+        "matmul.py",
+        "linear_kernel",
+        make,
+        expect,
+        {**constexprs, "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2]},
+        grid=(-(-m // blocks[0]) * -(-n // blocks[1]),),
+        tolerance=2e-2 if dtype == "bf16" else 4e-3,
+    )
+
+
 CASES = [
+    _linear("linear", "float16", 70, 136, 80, "none", True),
+    _linear("linear_relu", "float16", 64, 64, 64, "relu", False),
+    _linear("linear_gelu", "float16", 100, 72, 40, "gelu", True),
+    _linear("linear_silu", "bf16", 5, 200, 136, "silu", True),
     _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)),
     _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
     _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)),

@@ -144,7 +144,7 @@ def main() -> None:
             else:
                 tensors = [native.Tensor((1 << 40) + 256 * i, torch.float16) for i in range(pointers)]
             arguments = (*tensors, *(1024 + 16 * i for i in range(integers)))
-            function = getattr(package, name)
+            function = getattr(package.launch, name)
             function(*arguments)
             count = pointers + integers
             loops = [

@@ -128,7 +128,7 @@ def attention_case(
     log2_sum, delta = (torch.empty(z * h, padded, device="cuda") for _ in range(2))
     dq_sum = torch.empty(z * h, padded, d, device="cuda")
     strides = q.stride()[:3]
-    package.flash_attention(
+    package.launch.flash_attention(
         q, k, v, out, lse, scale, *strides * 4, h, h, n, n, z, HEAD_DIM=d, IS_CAUSAL=causal
     )
 
@@ -136,7 +136,7 @@ def attention_case(
         package.flash_attention_backward_prepare(
             out, dout, lse, log2_sum, delta, dq_sum, *strides * 2, h, n, z, HEAD_DIM=d
         )
-        package.flash_attention_backward(
+        package.launch.flash_attention_backward(
             q, k, v, dout, dk, dv, log2_sum, delta, dq_sum, scale, *strides * 6, h, h, n, n, z,
             HEAD_DIM=d, IS_CAUSAL=causal,
         )  # fmt: skip
@@ -272,7 +272,7 @@ def layer_norm_case(package: ModuleType, rows: int, columns: int, dtype: torch.d
     partials = [torch.empty(programs, columns, device="cuda") for _ in range(2)]
 
     def ours() -> None:
-        package.layer_norm_backward(
+        package.launch.layer_norm_backward(
             dy, x, weight, mean, rstd, dx, *partials, columns, columns, columns, rows, columns, programs
         )
         package.layer_norm_backward_weights(*partials, dweight, dbias, programs, columns)

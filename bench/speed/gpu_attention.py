@@ -39,7 +39,7 @@ def attention() -> None:
             q, k, v = (torch.randn(z, h, n, d, device="cuda").to(dtype) for _ in range(3))
             out, lse = torch.full_like(q, float("nan")), torch.empty(z * h, n, device="cuda")
             arguments = (q, k, v, out, lse, d**-0.5, *q.stride()[:3] * 4, h, h, n, n, z)
-            ours = lambda: contest.package.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
+            ours = lambda: contest.package.launch.flash_attention(*arguments, HEAD_DIM=d, IS_CAUSAL=causal)  # noqa: E731
             right = attention_of(q, k, v, causal)
             choices = [
                 {

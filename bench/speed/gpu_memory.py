@@ -40,7 +40,7 @@ def add() -> None:
             continue
         x, y = torch.randn(n, device="cuda").to(dtype), torch.randn(n, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
-        ours = lambda: contest.package.vector_add(x, y, out, n)  # noqa: E731
+        ours = lambda: contest.package.launch.vector_add(x, y, out, n)  # noqa: E731
         right = x.double() + y.double()
         peer = contest.best_of(
             [{"BLOCK": b, "num_warps": w} for b in (1024, 2048, 4096) for w in (4, 8)],
@@ -74,7 +74,7 @@ def sum_of(power: int) -> None:
     programs = multiprocessors()
 
     def twice() -> None:
-        contest.package.sum(x, partial, n)
+        contest.package.launch.sum(x, partial, n)
         contest.package.sum_partials(partial, out, triton.cdiv(n, 16384))
 
     def their_twice(c: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def softmax() -> None:
         x = torch.randn(rows, columns, device="cuda").to(dtype)
         out = torch.full_like(x, float("nan"))
         arguments = (x, out, columns, columns, columns)
-        ours = lambda: contest.package.softmax(*arguments, rows)  # noqa: E731
+        ours = lambda: contest.package.launch.softmax(*arguments, rows)  # noqa: E731
         right = torch.softmax(x.double(), -1)
         block = triton.next_power_of_2(columns)
         choices = [{"num_warps": w, "BLOCK": block} for w in warps_for(block)]
@@ -172,7 +172,7 @@ def layer_norm() -> None:
         y = torch.full_like(x, float("nan"))
         mean, rstd = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
         arguments = (x, y, weight, bias, mean, rstd, columns, columns, columns, 1e-5)
-        ours = lambda: contest.package.layer_norm(*arguments, grid=(rows,))  # noqa: E731
+        ours = lambda: contest.package.launch.layer_norm(*arguments, grid=(rows,))  # noqa: E731
         right = torch.nn.functional.layer_norm(x.double(), (columns,), weight.double(), bias.double())
         means = x.double().mean(1)
 

@@ -10,6 +10,14 @@ static const Kernel *kernel_of(PyObject *index)
     return NULL;
 }
 
+static const Kernel *kernel_of_row(long row)
+{
+    const Kernel *kernel = kernels;
+    while (row >= kernel->first_row + kernel->row_count)
+        kernel++;
+    return kernel;
+}
+
 /* _facts(kernel, multiprocessors, *arguments, **keywords): (ordinal or -1, facts, arguments, grid), without the device's own facts.
    The number of multiprocessors is that of a device which need not be there; 0 stands for the call's own. */
 static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
@@ -44,11 +52,9 @@ static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssiz
     (void)module;
     long index = count >= 2 ? PyLong_AsLong(arguments[0]) : -1;
     long num_sms = count >= 2 && !PyErr_Occurred() ? PyLong_AsLong(arguments[1]) : -1;
-    const Kernel *kernel = kernels;
     if (PyErr_Occurred() || index < 0 || index >= row_count)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "no such row");
-    while (index >= kernel->first_row + kernel->row_count)
-        kernel++;
+    const Kernel *kernel = kernel_of_row(index);
     uint64_t room[room_of(kernel)];
     PyObject *result = NULL;
     Call call;
@@ -61,6 +67,16 @@ static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssiz
         result = Py_BuildValue("LLL", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
     release_arguments(&call);
     return result;
+}
+
+/* _place(row): the name of its kernel; archive, key and digest of its code. */
+static PyObject *place_of_row(PyObject *module, PyObject *number)
+{
+    (void)module;
+    long row = PyLong_AsLong(number);
+    if (PyErr_Occurred() || row < 0 || row >= row_count)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "no such row");
+    return Py_BuildValue("ssss", kernel_of_row(row)->name, rows[row].archive, rows[row].key, rows[row].sha256);
 }
 
 /* _select(kernel, facts): (row or NO_ROW or AMBIGUOUS, the first failing fact of each row or -1). */
@@ -139,6 +155,7 @@ static PyObject *bind_operator_hooks(PyObject *module, PyObject *arguments)
 static const PyMethodDef own_methods[] = {
     { "_facts", FASTCALL(call_facts), NULL },
     { "_grid", FASTCALL(call_grid), NULL },
+    { "_place", place_of_row, METH_O, NULL },
     { "_launches", FASTCALL(operator_launches), NULL },
     { "_select", select_facts, METH_VARARGS, NULL },
     { "_device_facts", facts_of_device, METH_VARARGS, NULL },

@@ -182,9 +182,9 @@ static int read_operator_arguments(OpCall *oc, PyObject *const *arguments)
         int is_absent = value == Py_None && (i >= op->input_count || op->tensors[i].is_optional);
         oc->tensors[i] = is_absent ? NULL : value;
         oc->frame.given[op->scalar_count + i] = !is_absent;
-        if (is_absent)
-            oc->types[i] = TYPE_MASK;
-        else if (read_tensor(oc, i, value) < 0)
+        oc->call.values[parameter_of(op, i)].address = 0;
+        oc->types[i] = TYPE_MASK;
+        if (!is_absent && read_tensor(oc, i, value) < 0)
             return -1;
     }
     if (!oc->is_run) {

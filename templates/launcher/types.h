@@ -80,6 +80,7 @@ typedef struct {
     const uint64_t *required;  /* for each fact, the bits that have to be there */
     const int64_t *constants;  /* those that the grid names */
     const Passed *passed;
+    const char *archive, *key, *sha256; /* where its code is, and its digest; empty where that of the index covers it */
     const char *entry;         /* symbol in the cubin */
     int passed_count, map_count, shared, threads;
     int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */

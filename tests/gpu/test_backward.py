@@ -100,13 +100,13 @@ def test_attention_and_its_gradients(package, generator, dtype, head_dim, causal
         def strides(*tensors):
             return [stride for tensor in tensors for stride in tensor.stride()[:3]]
 
-        package.flash_attention(
+        package.launch.flash_attention(
             q, k, v, out, lse, scale, *strides(q, k, v, out), heads, kv_heads, n_q, n_k, z, **choice
         )
         package.flash_attention_backward_prepare(
             out, dout, lse, log2_sum, delta, dq_sum, *strides(out, dout), heads, n_q, z, HEAD_DIM=head_dim
         )
-        package.flash_attention_backward(
+        package.launch.flash_attention_backward(
             q, k, v, dout, dk, dv, log2_sum, delta, dq_sum, scale, *strides(q, k, v, dout, dk, dv),
             heads, kv_heads, n_q, n_k, z, **choice,
         )  # fmt: skip
@@ -152,7 +152,7 @@ def test_layer_norm_backward(package, generator, dtype):
             partials = [memory.output((programs, n_cols), torch.float32) for _ in range(2)]
             dweight, dbias = (memory.output((n_cols,), DTYPES[dtype]) for _ in range(2))
             strides = (t.stride(0) for t in (dy, x, dx))
-            package.layer_norm_backward(
+            package.launch.layer_norm_backward(
                 dy, x, weight, mean, rstd, dx, *partials, *strides, n_rows, n_cols, programs
             )
             package.layer_norm_backward_weights(*partials, dweight, dbias, programs, n_cols)
@@ -185,7 +185,9 @@ def test_linear(package, generator, dtype, activation):
             bias = memory.input(normal(generator, (n,), DTYPES[dtype]))
             out = memory.output((m, n), DTYPES[dtype], (n + 8, 1))
             strides = (tensor.stride(0) for tensor in (x, w, out))
-            package.linear(x, w, bias, out, m, n, k, *strides, ACTIVATION=activation, HAS_BIAS=has_bias)
+            package.launch.linear(
+                x, w, bias, out, m, n, k, *strides, ACTIVATION=activation, HAS_BIAS=has_bias
+            )
             total = x.double() @ w.double().T + (bias.double() if has_bias else 0.0)
             assert_near(out, functions[activation](total), LIMITS[dtype], what)
             memory.check(what)

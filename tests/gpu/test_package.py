@@ -44,12 +44,12 @@ def test_vector_add(package, generator, dtype):
                 for offset in offsets[:2]
             )
             out = memory.output((n,), DTYPES[dtype], offset=offsets[2])
-            package.vector_add(x, y, out, n)
+            package.launch.vector_add(x, y, out, n)
             assert_equal(out, x.double() + y.double(), (n, offsets))
             memory.check((n, offsets))
     x, y = (normal(generator, (65_536,), DTYPES[dtype]) for _ in range(2))
     out = torch.empty_like(x)
-    package.vector_add(x=x, y=y, out=out, n=65_536, dtype=dtype)
+    package.launch.vector_add(x=x, y=y, out=out, n=65_536, dtype=dtype)
     assert_close(out, x.double() + y.double(), "normal numbers", absolute=ROUNDING[DTYPES[dtype]] * 2**-10)
     assert never_launched(package, "vector_add", dtype) == []
 
@@ -59,7 +59,7 @@ def total(package, memory, x, n, dtype, offset=0):
     beforehand."""
     partial = memory.output((n // 1024 + 1,), torch.float64).zero_()
     out = memory.output((1,), dtype, offset=offset)
-    package.sum(x, partial, n)
+    package.launch.sum(x, partial, n)
     package.sum_partials(partial, out, partial.numel())
     return out
 
@@ -161,7 +161,7 @@ def test_softmax(package, generator, dtype):
             memory = Memory()
             x = memory.input(values, (stride_x, 1), offset)
             out = memory.output(values.shape, DTYPES[dtype], (stride_out, 1), offset)
-            package.softmax(x, out, stride_x, stride_out, columns, rows)
+            package.launch.softmax(x, out, stride_x, stride_out, columns, rows)
             assert_close(out, right, (rows, columns, name), relative=1e-5)
             memory.check((rows, columns, name))
     assert never_launched(package, "softmax", dtype) == []
@@ -176,7 +176,7 @@ def test_softmax_of_fp32_is_exact_but_for_roundings(package, generator):
             x[1, 1:] = -math.inf
             x[2, ::3] = -1e35
             out = torch.empty_like(x)
-            package.softmax(x, out, columns, columns, columns, 4)
+            package.launch.softmax(x, out, columns, columns, columns, 4)
             assert_close(out, torch.softmax(x.double(), dim=1), (columns, center), relative=4 * 2.0**-24)
 
 
@@ -185,7 +185,7 @@ def test_softmax_of_equal_numbers_is_exact(package, dtype):
     for columns in (1, 2, 64, 1024, 8192, 32_768):
         x = torch.full((2, columns), -3.0, dtype=DTYPES[dtype], device="cuda")
         out = torch.empty_like(x)
-        package.softmax(x, out, columns, columns, columns, 2)
+        package.launch.softmax(x, out, columns, columns, columns, 2)
         assert_equal(out, torch.full(x.shape, 1 / columns, dtype=torch.float64, device="cuda"), columns)
 
 
@@ -197,7 +197,7 @@ def layer_norm(package, dtype, values, scale, shift, strides, offsets, eps, what
     y = memory.output(values.shape, dtype, (strides[1], 1), offsets[1])
     weight, bias = memory.input(scale, offset=offsets[2]), memory.input(shift, offset=offsets[3])
     mean, rstd = (memory.output((rows,), torch.float32, offset=1) for _ in range(2))
-    package.layer_norm(x, y, weight, bias, mean, rstd, strides[0], strides[1], columns, eps, rows)
+    package.launch.layer_norm(x, y, weight, bias, mean, rstd, strides[0], strides[1], columns, eps, rows)
     right_mean = values.double().mean(dim=1)
     right_rstd = (values.double().var(dim=1, correction=0) + eps).rsqrt()
     normalised = (values.double() - right_mean[:, None]) * right_rstd[:, None]
@@ -315,7 +315,7 @@ def matmul(
     a = memory.input(a_values, strides_of(layouts[0], m, k), offsets[0])
     b = memory.input(b_values, strides_of(layouts[1], k, n), offsets[1])
     c = memory.output((m, n), a.dtype, strides_of(layouts[2], m, n), offsets[2])
-    package.matmul(a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
+    package.launch.matmul(a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
     assert_equal(c, a_values.double() @ b_values.double() if right is None else right, what)
     memory.check(what)
 
@@ -337,7 +337,7 @@ def test_matmul_of_misaligned_repeated_and_nan_operands(package, generator, dtyp
         matmul(package, a, b, offsets=offsets, what=offsets)
     c = torch.full((48, 80), math.nan, dtype=DTYPES[dtype], device="cuda")
     repeated = b[:, :1].expand(96, 80)
-    package.matmul(a, repeated, c, 48, 80, 96, *a.stride(), *repeated.stride(), *c.stride())
+    package.launch.matmul(a, repeated, c, 48, 80, 96, *a.stride(), *repeated.stride(), *c.stride())
     assert_equal(c, a.double() @ repeated.double(), "strides of zero")
     matmul(package, a[:, :0], b[:0], what="K = 0 gives zeros")
 
@@ -349,7 +349,7 @@ def test_matmul_of_normal_numbers(package, generator, dtype):
     for m, n, k in ((256, 256, 512), (131, 257, 67), (8, 96, 96), (2048, 256, 128)):
         a, b = normal(generator, (m, k), DTYPES[dtype]), normal(generator, (k, n), DTYPES[dtype])
         c = torch.full((m, n), math.nan, dtype=DTYPES[dtype], device="cuda")
-        package.matmul(a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
+        package.launch.matmul(a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride())
         right = a.double() @ b.double()
         error = ((c.double() - right).norm() / right.norm()).item()
         assert error <= limit, (m, n, k, error)
@@ -390,7 +390,7 @@ def test_flash_attention(package, generator, dtype, head_dim, causal):
             q, k, v = (memory.input(value, (*strides, 1), offset=8) for value in values)
             out = memory.output(shape, DTYPES[dtype], (*strides, 1))
             lse = memory.output((batch * heads, n), torch.float32, offset=1)
-            package.flash_attention(
+            package.launch.flash_attention(
                 q,
                 k,
                 v,
@@ -424,7 +424,7 @@ def test_attention_to_equal_keys_is_the_mean(package, generator, dtype, head_dim
     out, lse = torch.empty_like(q), torch.empty(2, n, device="cuda")
     for causal in (False, True):
         arguments = (q, k, values, out, lse, 0.125, *q.stride()[:3] * 4, 2, 2, n, n, 1)
-        package.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal)
+        package.launch.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal)
         count = (
             torch.arange(1, n + 1, device="cuda").double()
             if causal

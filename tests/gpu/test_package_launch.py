@@ -51,17 +51,17 @@ def test_empty_inputs_launch_nothing(package):
         torch.full((64,), float("nan"), device="cuda", dtype=dtype)
         for dtype in (torch.float16, torch.float64)
     )
-    package.vector_add(nothing, nothing, nothing, 0)
-    package.vector_add(out, out, out, 0)
-    package.sum(nothing, double, 0)
-    package.softmax(out, out, 8, 8, 8, 0)
-    package.layer_norm(out, out, out, out, out, out, 8, 8, 8, 1e-5, 0)
-    package.matmul(out, out, out, 0, 8, 8, 8, 1, 8, 1, 8, 1)
-    package.matmul(out, out, out, 8, 0, 8, 8, 1, 8, 1, 8, 1)
-    package.flash_attention(
+    package.launch.vector_add(nothing, nothing, nothing, 0)
+    package.launch.vector_add(out, out, out, 0)
+    package.launch.sum(nothing, double, 0)
+    package.launch.softmax(out, out, 8, 8, 8, 0)
+    package.launch.layer_norm(out, out, out, out, out, out, 8, 8, 8, 1e-5, 0)
+    package.launch.matmul(out, out, out, 0, 8, 8, 8, 1, 8, 1, 8, 1)
+    package.launch.matmul(out, out, out, 8, 0, 8, 8, 1, 8, 1, 8, 1)
+    package.launch.flash_attention(
         half, half, half, half, out, 1.0, *(0, 0, 64) * 4, 1, 1, 0, 0, 1, HEAD_DIM=64, IS_CAUSAL=True
     )
-    package.flash_attention(
+    package.launch.flash_attention(
         half, half, half, half, out, 1.0, *(0, 0, 64) * 4, 1, 1, 1, 1, 0, HEAD_DIM=64, IS_CAUSAL=False
     )
     torch.cuda.synchronize()
@@ -73,16 +73,16 @@ def test_launches_go_to_the_caller_s_stream(package, numbers, way):
     """The stream is busy first, so that a launch anywhere else would read the numbers before they are there."""
     x, y, out = numbers
     late = torch.full_like(x, float("nan"))
-    package.vector_add(x, y, out, N)  # Loads the cubin, which may wait for the device.
+    package.launch.vector_add(x, y, out, N)  # Loads the cubin, which may wait for the device.
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
         late.copy_(x)
         if way == "current":
-            package.vector_add(late, y, out, N)
+            package.launch.vector_add(late, y, out, N)
     if way != "current":
-        package.vector_add(late, y, out, N, stream=stream if way == "object" else stream.cuda_stream)
+        package.launch.vector_add(late, y, out, N, stream=stream if way == "object" else stream.cuda_stream)
     assert not stream.query(), "a launch does not wait"
     stream.synchronize()
     assert_equal(out, x.double() + y.double(), way)
@@ -91,7 +91,7 @@ def test_launches_go_to_the_caller_s_stream(package, numbers, way):
 def test_the_default_stream_by_its_handle(package, numbers):
     x, y, out = numbers
     torch.cuda.synchronize()
-    package.vector_add(x, y, out, N, stream=0)
+    package.launch.vector_add(x, y, out, N, stream=0)
     torch.cuda.synchronize()
     assert_equal(out, x.double() + y.double(), "stream 0")
 
@@ -166,20 +166,23 @@ def launches_to_repeat(package, generator):
     mean, rstd, lse = (torch.zeros(size, dtype=single, device="cuda") for size in (1024, 1024, 8 * 1024))
     sums = torch.zeros(1024, dtype=torch.float64, device="cuda")
     one = torch.empty(1, dtype=single, device="cuda")
-    yield lambda: package.vector_add(x, y, out, 1 << 20), (out,)
-    yield lambda: (package.sum(y, sums, 1 << 20), package.sum_partials(sums, one, 1024)), (sums, one)
+    yield lambda: package.launch.vector_add(x, y, out, 1 << 20), (out,)
+    yield lambda: (package.launch.sum(y, sums, 1 << 20), package.sum_partials(sums, one, 1024)), (sums, one)
     ticket, short = (
         torch.zeros(1, dtype=torch.int32, device="cuda"),
         torch.empty(1, dtype=half, device="cuda"),
     )
     yield lambda: package.sum_at_once(y, sums, ticket, short, 1 << 20), (short, ticket)
-    yield lambda: package.softmax(a, c, 1024, 1024, 1024, 1024), (c,)
-    yield lambda: package.layer_norm(a, c, b, b, mean, rstd, 1024, 1024, 1024, 1e-5, 1024), (c, mean, rstd)
-    yield lambda: package.matmul(a, b, c, 1024, 1024, 1024, 1024, 1, 1024, 1, 1024, 1), (c,)
-    yield lambda: package.matmul(a, b, c, 1000, 1023, 999, 1024, 1, 1024, 1, 1024, 1), (c,)
+    yield lambda: package.launch.softmax(a, c, 1024, 1024, 1024, 1024), (c,)
+    yield (
+        lambda: package.launch.layer_norm(a, c, b, b, mean, rstd, 1024, 1024, 1024, 1e-5, 1024),
+        (c, mean, rstd),
+    )
+    yield lambda: package.launch.matmul(a, b, c, 1024, 1024, 1024, 1024, 1, 1024, 1, 1024, 1), (c,)
+    yield lambda: package.launch.matmul(a, b, c, 1000, 1023, 999, 1024, 1, 1024, 1, 1024, 1), (c,)
     for causal in (False, True):
         arguments = (*heads, o, lse, 0.125, *o.stride()[:3] * 4, 8, 8, 1024, 1024, 1)
-        yield lambda: package.flash_attention(*arguments, HEAD_DIM=64, IS_CAUSAL=causal), (o, lse)  # noqa: B023
+        yield lambda: package.launch.flash_attention(*arguments, HEAD_DIM=64, IS_CAUSAL=causal), (o, lse)  # noqa: B023
 
 
 def test_results_are_the_same_bits_every_time(package, generator):
@@ -220,7 +223,7 @@ class DLPack:
 )
 def test_other_arrays(package, numbers, form):
     x, y, out = numbers
-    package.vector_add(form(x), form(y), form(out), N, dtype="fp32")
+    package.launch.vector_add(form(x), form(y), form(out), N, dtype="fp32")
     assert_equal(out, x.double() + y.double(), form)
 
 
@@ -240,30 +243,34 @@ def test_more_elements_than_32_bits_count(package):
     )
     for count in (1 << 31, (1 << 31) - 1, n):
         partial.zero_()
-        package.sum(x, partial, count)
+        package.launch.sum(x, partial, count)
         package.sum_partials(partial, out, partial.numel())
         assert out.item() == x[:count].sum(dtype=torch.float64).item(), count
     total = torch.empty_like(x)
     for count in (1 << 31, n):
         total.fill_(float("nan"))
-        package.vector_add(x, x, total, count)
+        package.launch.vector_add(x, x, total, count)
         assert torch.equal(total[:count], x[:count] * 2) and is_nan(total[count:])
     stride, columns = 1 << 30, 16
     total.fill_(float("nan"))
-    package.softmax(x, total, stride, stride, columns, 3)
+    package.launch.softmax(x, total, stride, stride, columns, 3)
     for row in range(3):
         right = torch.softmax(x[row * stride :][:columns].double(), dim=0)
         assert ((total[row * stride :][:columns].double() - right).abs() <= 2**-10 * right).all(), row
     far = (1 << 31) - 32
     x[far] = 5
     total.fill_(float("nan"))
-    package.matmul(x, x, total, 2, 1, 1, far, 1, 1, 1, far, 1)
+    package.launch.matmul(x, x, total, 2, 1, 1, far, 1, 1, 1, far, 1)
     assert (total[0].item(), total[far].item()) == ((x[0] * x[0]).item(), (x[far] * x[0]).item())
 
 
 def mistakes(package, x, half):
     """Calls that are wrong, the error of each, and what its message says."""
-    add, softmax, attention = package.vector_add, package.softmax, package.flash_attention
+    add, softmax, attention = (
+        package.launch.vector_add,
+        package.launch.softmax,
+        package.launch.flash_attention,
+    )
     no_variant, on_cpu = package.NoVariantError, torch.zeros(64)
     double, whole_numbers = x.double(), x.int()
     head = (half, half, half, half, x, 0.125, *(64,) * 12, 1, 1, 1, 1, 1)
@@ -300,7 +307,7 @@ def mistakes(package, x, half):
             "stride_qn = 60",
         ),
         (
-            lambda: package.matmul(x, x, x, 8, 8, 8, 2**31, 1, 8, 1, 8, 1),
+            lambda: package.launch.matmul(x, x, x, 8, 8, 8, 2**31, 1, 8, 1, 8, 1),
             no_variant,
             "stride_am = 2147483648 does not fit i32",
         ),
@@ -316,7 +323,7 @@ def test_mistakes_are_reported_and_change_nothing(package):
             call()
         assert text in str(caught.value)
     assert is_nan(x) and is_nan(half)
-    package.vector_add(torch.ones_like(x), torch.ones_like(x), x, 64)
+    package.launch.vector_add(torch.ones_like(x), torch.ones_like(x), x, 64)
     assert (x == 2).all(), "the next call is as good as any"
 
 
@@ -325,8 +332,8 @@ def test_tensors_on_two_devices(package, numbers):
         pytest.skip("there is one CUDA device")
     x, y, out = numbers
     with pytest.raises(ValueError, match=r"y is on device 1, and an argument before it is on device 0"):
-        package.vector_add(x, y.to("cuda:1"), out, N)
+        package.launch.vector_add(x, y.to("cuda:1"), out, N)
     other = [tensor.to("cuda:1") for tensor in numbers]
-    package.vector_add(*other, N)
+    package.launch.vector_add(*other, N)
     assert torch.cuda.current_device() == 0
     assert_equal(other[2], other[0].double() + other[1].double(), "device 1, while device 0 is current")

@@ -49,7 +49,7 @@ def assert_repeats(call: Callable[[], Any], *outputs: Any) -> None:
 def test_vector_add(package, generator, dtype, n):
     x, y = (normal(generator, (n,), DTYPES[dtype]) for _ in range(2))
     out = torch.empty_like(x)
-    assert_repeats(lambda: package.vector_add(x, y, out, n), out)
+    assert_repeats(lambda: package.launch.vector_add(x, y, out, n), out)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -64,7 +64,7 @@ def test_sum(package, generator, dtype, n):
     )
 
     def call() -> None:
-        package.sum(x, partial, n)
+        package.launch.sum(x, partial, n)
         package.sum_partials(partial, out, count)
 
     assert_repeats(call, partial, out)
@@ -73,7 +73,7 @@ def test_sum(package, generator, dtype, n):
 def partial_sums(package: Any, x: Any) -> int:
     """How many partial sums the package makes of an array."""
     partial = torch.full((x.numel(),), math.nan, device="cuda", dtype=torch.float64)
-    package.sum(x, partial, x.numel())
+    package.launch.sum(x, partial, x.numel())
     return int(torch.isfinite(partial).sum())
 
 
@@ -98,7 +98,7 @@ WIDTHS = (17, 1000, 1024, 4096, 8192, 16_384, 32_768)
 def test_softmax(package, generator, dtype, columns):
     x = normal(generator, (264, columns), DTYPES[dtype])
     out = torch.empty_like(x)
-    assert_repeats(lambda: package.softmax(x, out, columns, columns, columns, 264), out)
+    assert_repeats(lambda: package.launch.softmax(x, out, columns, columns, columns, 264), out)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -108,7 +108,7 @@ def test_layer_norm(package, generator, dtype, columns):
     weight, bias = (normal(generator, (columns,), DTYPES[dtype]) for _ in range(2))
     y, mean, rstd = torch.empty_like(x), *(torch.empty(264, device="cuda") for _ in range(2))
     arguments = (x, y, weight, bias, mean, rstd, columns, columns, columns, 1e-5, 264)
-    assert_repeats(lambda: package.layer_norm(*arguments), y, mean, rstd)
+    assert_repeats(lambda: package.launch.layer_norm(*arguments), y, mean, rstd)
 
 
 def operands(generator: Any, shape: tuple[int, int, int], dtype: Any, transposed: bool) -> tuple[Any, Any]:
@@ -139,7 +139,7 @@ SHAPES = (
 def test_matmul(package, generator, dtype, transposed, shape):
     a, b = operands(generator, shape, DTYPES[dtype], transposed)
     c = torch.empty(shape[:2], dtype=DTYPES[dtype], device="cuda")
-    assert_repeats(lambda: package.matmul(a, b, c, *shape, *a.stride(), *b.stride(), *c.stride()), c)
+    assert_repeats(lambda: package.launch.matmul(a, b, c, *shape, *a.stride(), *b.stride(), *c.stride()), c)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -153,7 +153,7 @@ def test_matmul_of_other_layouts(package, generator, dtype, layout):
     else:
         a = a.t().contiguous().t()
     c = torch.empty(m, n, dtype=DTYPES[dtype], device="cuda")
-    assert_repeats(lambda: package.matmul(a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride()), c)
+    assert_repeats(lambda: package.launch.matmul(a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride()), c)
 
 
 SQUARES = (1000, 1024, 2048, 4096)
@@ -204,4 +204,6 @@ def test_flash_attention(package, generator, dtype, head_dim, causal, n):
     q, k, v = (normal(generator, (batch, heads, n, head_dim), DTYPES[dtype]) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty(batch * heads, n, device="cuda")
     arguments = (q, k, v, out, lse, head_dim**-0.5, *q.stride()[:3] * 4, heads, heads, n, n, batch)
-    assert_repeats(lambda: package.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal), out, lse)
+    assert_repeats(
+        lambda: package.launch.flash_attention(*arguments, HEAD_DIM=head_dim, IS_CAUSAL=causal), out, lse
+    )

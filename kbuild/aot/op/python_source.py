@@ -29,6 +29,7 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
     outputs = [tensor.name for tensor in op.outputs]
     return {
         "name": op.name,
+        "kernels": tuple(dict.fromkeys(launch.kernel for launch in op.launches)),
         "doc": operator_doc(op, words),
         "signature": _signature(op),
         "stub": _stub(op, words),

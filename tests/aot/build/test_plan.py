@@ -147,7 +147,7 @@ def test_the_digest_of_the_templates_is_that_of_each(tmp_path: Path) -> None:
     templates = tmp_path / "templates"
     shutil.copytree(templates_directory(), templates)
     digests = {templates_digest(templates)}
-    names = [path for path in sorted(templates.iterdir()) if path.is_file()]
+    names = [path for path in sorted(templates.rglob("*")) if path.is_file()]
     for path in names:
         with path.open("a") as stream:
             stream.write("\n")

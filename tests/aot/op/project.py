@@ -82,7 +82,7 @@ require = { "n_cols <= 256" = "rows have more than 256 elements" }
 name = "scale"
 source = "kernels/scale.py"
 grid = ["cdiv(n, BLOCK)"]
-args = { "x, bias" = "*fp32", counter = "*i32", "n, stride_x" = "i32", factor = "fp32" }
+args = { x = "*fp32", bias = "*fp32:16", counter = "*i32", "n, stride_x" = "i32", factor = "fp32" }
 matrix = { HAS_BIAS = [false, true], MODE = ["keep", "negate"] }
 config = [{ BLOCK = 64, num_warps = 1 }]
 [kernel.op]

@@ -62,7 +62,7 @@ def test_every_producer_s_stream_is_waited_for(world: Make, is_named: bool) -> N
     fill(cuda, x, 5, first)
     fill(cuda, y, 7, second)
     arrays = Interface(x, stream=first.value), Interface(y, stream=second.value)
-    here.package.vector_add(*arrays, out, 64, stream=user.value if is_named else None)
+    here.package.launch.vector_add(*arrays, out, 64, stream=user.value if is_named else None)
     assert here.driver.launches[-1].stream == (user if is_named else first).value
     assert out.copy_to_host().tolist() == [12] * 64
 
@@ -72,7 +72,7 @@ def test_the_default_stream_by_either_name_needs_no_wait(world: Make, legacy: in
     here = world("sm_90", streams="late")
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
     for stream in (legacy, None):
-        here.package.vector_add(Interface(x, stream=1), x, out, 64, stream=stream)
+        here.package.launch.vector_add(Interface(x, stream=1), x, out, 64, stream=stream)
     assert "cuStreamSynchronize" not in {call.name for call in here.driver.calls}
     assert out.copy_to_host().tolist() == [2] * 64
 
@@ -85,11 +85,11 @@ def test_an_array_through_dlpack_is_ready_where_the_launch_is(world: Make) -> No
     x, y, out = (here.driver.array(numpy.ones(64, "f4")) for _ in range(3))
     other = cuda.stream(1)
     exported = DLPack(x)
-    here.package.vector_add(exported, y, out, 64, stream=other.value)
-    here.package.vector_add(exported, y, out, 64, stream=0)
+    here.package.launch.vector_add(exported, y, out, 64, stream=other.value)
+    here.package.launch.vector_add(exported, y, out, 64, stream=0)
     assert exported.asked == [other.value, 1]
     fill(cuda, x, 9, None)
-    here.package.vector_add(Interface(y, stream=other.value), DLPack(x), out, 64)
+    here.package.launch.vector_add(Interface(y, stream=other.value), DLPack(x), out, 64)
     assert here.driver.launches[-1].stream == other.value
     assert out.copy_to_host().tolist() == [10] * 64
 
@@ -98,7 +98,7 @@ def test_empty_arrays_have_no_address_and_launch_nothing(world: Make) -> None:
     here = world("sm_90")
     nothing = here.driver.empty(0, "f4")
     for array in (nothing, DLPack(nothing)):
-        here.package.vector_add(array, array, array, 0)
+        here.package.launch.vector_add(array, array, array, 0)
     assert not here.driver.launches and not here.driver.loads
 
 
@@ -135,6 +135,6 @@ def test_arrays_that_are_wrong_are_reported_by_name(
     here = world("sm_90")
     x = here.driver.array(numpy.ones(64, "f4"))
     with pytest.raises(error) as caught:
-        here.package.vector_add(make(x), x, x, 64)
+        here.package.launch.vector_add(make(x), x, x, 64)
     assert text in str(caught.value)
     assert not here.driver.launches

@@ -18,7 +18,9 @@ def test_vector_add_on_both_devices(world: Make) -> None:
         for dtype in (numpy.float32, numpy.float16):
             x, y = numpy.arange(300, dtype=dtype), numpy.full(300, 2, dtype)
             out = here.driver.empty(300, dtype, device)
-            here.package.vector_add(here.driver.array(x, device), here.driver.array(y, device), out, 300)
+            here.package.launch.vector_add(
+                here.driver.array(x, device), here.driver.array(y, device), out, 300
+            )
             numpy.testing.assert_array_equal(out.copy_to_host(), x + 2)
             launch = here.driver.launches[-1]
             assert (launch.entry, launch.device) == ("vector_add_kernel", device)
@@ -36,11 +38,11 @@ def test_a_launch_that_begins_early(world: Make, device: int, is_early: bool) ->
         here.driver.array(numpy.ones(64, "f4"), device),
         *(here.driver.empty(64, "f4", device) for _ in range(2)),
     )
-    here.package.vector_add(ones, ones, sums, 64)
+    here.package.launch.vector_add(ones, ones, sums, 64)
     here.package.scale_late(sums, ones, out)
     assert here.driver.launches[-1].may_begin_early == is_early
     assert set(out.copy_to_host()) == {2}
-    here.package.vector_add(sums, sums, sums, 64)
+    here.package.launch.vector_add(sums, sums, sums, 64)
     here.package.scale_late(sums, sums, out)
     assert set(out.copy_to_host()) == {4 * (2 if is_early else 4)}
 
@@ -49,7 +51,7 @@ def test_softmax(world: Make) -> None:
     here = world()
     x = numpy.random.default_rng(1).normal(size=(3, 208)).astype(numpy.float32)
     out = here.driver.empty((3, 200), "f4")
-    here.package.softmax(here.driver.array(x), out, 208, 200, 200, 3)
+    here.package.launch.softmax(here.driver.array(x), out, 208, 200, 200, 3)
     exponentials = numpy.exp(x[:, :200].astype(numpy.float64))
     numpy.testing.assert_allclose(
         out.copy_to_host(), exponentials / exponentials.sum(axis=1, keepdims=True), rtol=2e-6
@@ -63,7 +65,7 @@ def test_dots_with_tma_and_without(world: Make, arch: str) -> None:
     random = numpy.random.default_rng(2)
     a, b = (random.integers(-2, 3, (size, 96)).astype(numpy.float16) for size in (70, 75))
     c = here.driver.empty((70, 80), "f2")
-    here.package.matmul(here.driver.array(a), here.driver.array(b), c, 70, 75, 90, 96, 96, 80)
+    here.package.launch.matmul(here.driver.array(a), here.driver.array(b), c, 70, 75, 90, 96, 96, 80)
     expected = a[:, :90].astype(numpy.float32) @ b[:, :90].T.astype(numpy.float32)
     numpy.testing.assert_array_equal(c.copy_to_host()[:, :75], expected.astype(numpy.float16))
     encoded = [call for call in here.driver.calls if call.name == "cuTensorMapEncodeTiled"]

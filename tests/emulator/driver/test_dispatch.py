@@ -44,7 +44,7 @@ def test_each_device_takes_its_own_code(world: Make, names: dict[str, str]) -> N
     taken = []
     for device in range(5):
         x, y, out = vectors(here, device=device)
-        here.package.vector_add(x, y, out, 64)
+        here.package.launch.vector_add(x, y, out, 64)
         assert out.copy_to_host().tolist() == [2] * 64
         taken.append(
             launched(here, names).partition("/")[0] + "+ptx" * launched(here, names).endswith("+ptx")
@@ -55,7 +55,7 @@ def test_each_device_takes_its_own_code(world: Make, names: dict[str, str]) -> N
 def test_a_device_without_code_is_reported_what_there_is(world: Make) -> None:
     here = world("sm_75")
     with pytest.raises(here.package.NoVariantError) as caught:
-        here.package.vector_add(*vectors(here), 64)
+        here.package.launch.vector_add(*vectors(here), 64)
     assert "nothing was built for device 0 (compute capability 7.5" in str(caught.value)
     assert "there is sm_80, sm_80+ptx, sm_90" in str(caught.value)
     assert not here.driver.loads
@@ -66,7 +66,7 @@ def test_code_for_hopper_alone_runs_there_alone(world: Make, names: dict[str, st
     here = world("sm_90", "sm_100")
     for device, name in ((0, "sm_90/matmul"), (1, "sm_80/matmul")):
         a, b, c = (here.driver.array(numpy.ones((16, 16), "f2"), device) for _ in range(3))
-        here.package.matmul(a, b, c, 16, 16, 16, 16, 16, 16)
+        here.package.launch.matmul(a, b, c, 16, 16, 16, 16, 16, 16)
         assert launched(here, names).startswith(name)
         assert c.copy_to_host().tolist() == [[16] * 16] * 16
 
@@ -78,7 +78,7 @@ def test_type_flag_and_alignment_choose(world: Make, names: dict[str, str]) -> N
         x, y, out = vectors(here, dtype, count=80)
         for n, skip in ((64, 0), (63, 0), (64, 1)):
             address = [array.pointer + skip * array.dtype.itemsize for array in (x, y, out)]
-            here.package.vector_add(*address, n, dtype=word)
+            here.package.launch.vector_add(*address, n, dtype=word)
             is_aligned = n % 16 == 0 and not skip
             assert launched(here, names).startswith(f"sm_90/vector_add/{word}.")
             assert ("n=d16" in launched(here, names)) == is_aligned
@@ -98,15 +98,15 @@ def test_the_tensor_s_device_is_taken_and_the_caller_s_stays_current(world: Make
     here = world("sm_90", "sm_80", "sm_90")
     cuda = Cuda(here.driver.path, 2)
     for device in (1, 0, 2):
-        here.package.vector_add(*vectors(here, device=device), 64)
+        here.package.launch.vector_add(*vectors(here, device=device), 64)
         assert here.driver.launches[-1].device == device
         assert cuda.get("cuCtxGetDevice", kind=ctypes.c_int).value == 2
     cuda("cuCtxSetCurrent", None)
-    here.package.vector_add(*vectors(here, device=1), 64)
+    here.package.launch.vector_add(*vectors(here, device=1), 64)
     current = cuda.get("cuCtxGetCurrent")
     assert current.value is None, "the stack is as it was"
     with pytest.raises(ValueError, match="y is on device 1, and an argument before it is on device 0"):
-        here.package.vector_add(vectors(here)[0], *vectors(here, device=1)[1:], 64)
+        here.package.launch.vector_add(vectors(here)[0], *vectors(here, device=1)[1:], 64)
 
 
 def test_launches_go_to_the_stream_that_is_named(world: Make) -> None:
@@ -115,7 +115,7 @@ def test_launches_go_to_the_stream_that_is_named(world: Make) -> None:
     cuda = Cuda(here.driver.path)
     (x, y, out), side = vectors(here), cuda.stream(1)
     seen = (ctypes.c_float * 64)()
-    here.package.vector_add(x, y, out, 64, stream=side.value)
+    here.package.launch.vector_add(x, y, out, 64, stream=side.value)
     cuda(
         "cuMemcpyDtoHAsync_v2",
         seen,
@@ -136,7 +136,7 @@ def test_preload_loads_what_the_device_runs(world: Make) -> None:
         "cubins, and PTX for the driver"
     )
     assert here.driver.loads == {1: 10}
-    here.package.vector_add(*vectors(here, device=1), 64)
+    here.package.launch.vector_add(*vectors(here, device=1), 64)
     assert (
         here.driver.loads == {1: 10}
         and here.package.is_loaded("softmax", 1)
@@ -153,7 +153,7 @@ def test_64_threads_at_once_load_one_module_for_each_device(world: Make, devices
         try:
             x, y, out = vectors(here, device=device)
             start.wait()
-            here.package.vector_add(x, y, out, 64)
+            here.package.launch.vector_add(x, y, out, 64)
             results.append(out.copy_to_host().tolist() == [2] * 64)
         except Exception as error:
             errors.append(error)
@@ -215,7 +215,7 @@ def test_a_wrong_call_is_reported_and_the_next_one_works(world: Make, case: str)
         call(here.package, x, numpy.ones(64, "f4"))
     assert text in str(caught.value)
     assert not here.driver.launches
-    here.package.vector_add(x, y, out, 64)
+    here.package.launch.vector_add(x, y, out, 64)
     assert out.copy_to_host().tolist() == [2] * 64
 
 
@@ -224,11 +224,11 @@ def test_a_kernel_that_goes_out_of_bounds_says_where(world: Make) -> None:
     x, y = (here.driver.array(numpy.ones(64, "f4"), name=name) for name in "xy")
     out = here.driver.empty(60, "f4", name="out")
     with pytest.raises(here.package.DriverError) as caught:
-        here.package.vector_add(x, y, out, 64)
+        here.package.launch.vector_add(x, y, out, 64)
     assert caught.value.name == "CUDA_ERROR_ILLEGAL_ADDRESS"
     assert "vector_add(), row sm_90 dtype=fp32 BLOCK=256" in str(caught.value)
     assert "out-of-bounds" in str(caught.value) and "after the end of out (60 elements)" in str(caught.value)
     released = x.pointer
     x.free()
     with pytest.raises(here.package.DriverError, match="use-after-free"):
-        here.package.vector_add(released, y, y, 64)
+        here.package.launch.vector_add(released, y, y, 64)

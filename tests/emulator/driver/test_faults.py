@@ -21,14 +21,14 @@ OUT_OF_MEMORY = DriverResult.CUDA_ERROR_OUT_OF_MEMORY
 def add(here: World, stream: int | None = None) -> list[float]:
     """A launch with everything that the launcher does except tensor maps."""
     x, out = here.driver.array(numpy.ones(64, "f4"), 1), here.driver.empty(64, "f4", 1)
-    here.package.vector_add(x, x, out, 64, stream=stream)
+    here.package.launch.vector_add(x, x, out, 64, stream=stream)
     return out.copy_to_host().tolist()
 
 
 def matmul(here: World) -> list[float]:
     """A launch with tensor maps and more shared memory than the default limit."""
     a, c = here.driver.array(numpy.ones((16, 16), "f2")), here.driver.empty((16, 16), "f2")
-    here.package.matmul(a, a, c, 16, 16, 16, 16, 16, 16)
+    here.package.launch.matmul(a, a, c, 16, 16, 16, 16, 16, 16)
     return c.copy_to_host().ravel().tolist()
 
 
@@ -136,8 +136,8 @@ def test_the_producer_s_stream_may_fail(world: Make) -> None:
     with pytest.raises(
         here.package.DriverError, match="cuStreamSynchronize failed with CUDA_ERROR_ILLEGAL_ADDRESS"
     ):
-        here.package.vector_add(Produced(), x, out, 64, stream=cuda.stream().value)
-    here.package.vector_add(Produced(), x, out, 64, stream=cuda.stream().value)
+        here.package.launch.vector_add(Produced(), x, out, 64, stream=cuda.stream().value)
+    here.package.launch.vector_add(Produced(), x, out, 64, stream=cuda.stream().value)
     assert out.copy_to_host().tolist() == [2.0] * 64
 
 
@@ -152,13 +152,13 @@ def test_a_graph_is_captured_after_preloading(world: Make) -> None:
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
     stream = capture(cuda)
     with pytest.raises(here.package.LaunchError, match=r"preload\(0\) before the capture"):
-        here.package.vector_add(x, x, out, 64, stream=stream.value)
+        here.package.launch.vector_add(x, x, out, 64, stream=stream.value)
     graph = ctypes.c_void_p()
     cuda("cuStreamEndCapture", stream, ctypes.byref(graph))
     assert not here.driver.loads, "the refused call did not end the capture"
     here.package.preload(0, kernels=["vector_add"])
     stream = capture(cuda)
-    here.package.vector_add(x, x, out, 64, stream=stream.value)
+    here.package.launch.vector_add(x, x, out, 64, stream=stream.value)
     cuda("cuStreamEndCapture", stream, ctypes.byref(graph))
     assert numpy.isnan(out.copy_to_host()).all()
     executable = cuda.get("cuGraphInstantiateWithFlags", graph, ctypes.c_uint64(0))
@@ -179,10 +179,10 @@ def test_another_stream_than_the_captured_one_cannot_load_either(world: Make) ->
     for stream in (None, cuda.stream().value, cuda.stream(1).value):
         captured = capture(cuda)
         with pytest.raises(here.package.LaunchError, match=r"preload\(0?\) before the capture"):
-            here.package.vector_add(x, x, out, 64, stream=stream)
+            here.package.launch.vector_add(x, x, out, 64, stream=stream)
         code = cuda.library.cuStreamEndCapture(captured, ctypes.byref(ctypes.c_void_p()))
         assert code in (0, DriverResult.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-    here.package.vector_add(x, x, out, 64)
+    here.package.launch.vector_add(x, x, out, 64)
     assert out.copy_to_host().tolist() == [2.0] * 64
 
 
@@ -200,7 +200,7 @@ def test_a_captured_launch_waits_for_no_producer(world: Make, producer: str) -> 
         __cuda_array_interface__ = x.__cuda_array_interface__ | {"stream": made_on}
 
     cuda("cuStreamBeginCapture_v2", stream, 0)
-    here.package.vector_add(Produced(), x, out, 64, stream=stream.value)
+    here.package.launch.vector_add(Produced(), x, out, 64, stream=stream.value)
     graph = ctypes.c_void_p()
     cuda("cuStreamEndCapture", stream, ctypes.byref(graph))
     cuda("cuGraphLaunch", cuda.get("cuGraphInstantiateWithFlags", graph, ctypes.c_uint64(0)), stream)

@@ -90,7 +90,7 @@ def test_each_device_computes_the_same(driver: FakeDriver) -> None:
     for device in range(len(DEVICES)):
         a, b = (driver.array(values, device) for values in (left, right))
         c = driver.empty((80, 80), "f2", device)
-        package.matmul(a, b, c, 80, 80, 80, 80, 80, 80)
+        package.launch.matmul(a, b, c, 80, 80, 80, 80, 80, 80)
         assert c.copy_to_host().tolist() == (left @ right.T).tolist()
         x = driver.array(numpy.arange(64, dtype="f4"), device)
         package.copy(x, x)

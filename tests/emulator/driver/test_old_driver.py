@@ -88,7 +88,7 @@ def machine(
 
 def launch(package: types.ModuleType, driver: FakeDriver) -> None:
     x = driver.array(numpy.ones(256, "f4"))
-    package.vector_add(x, x, x, 256)
+    package.launch.vector_add(x, x, x, 256)
 
 
 Machine = Callable[[str, str], tuple[types.ModuleType, FakeDriver]]

@@ -122,7 +122,7 @@ def test_forks(world: Make) -> None:
 
     def launch() -> list[float]:
         x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
-        here.package.vector_add(x, x, out, 64)
+        here.package.launch.vector_add(x, x, out, 64)
         return out.copy_to_host().tolist()
 
     assert fork(launch) == [2.0] * 64, "before the first launch"
@@ -171,9 +171,9 @@ def test_a_driver_too_old_for_tma_runs_all_else(world: Make) -> None:
     here = world("sm_90", version="11.8")
     half = here.driver.array(numpy.ones((16, 16), "f2"))
     with pytest.raises(here.package.LaunchError, match="too old for tensor maps; it has to be of CUDA 12"):
-        here.package.matmul(half, half, half, 16, 16, 16, 16, 16, 16)
+        here.package.launch.matmul(half, half, half, 16, 16, 16, 16, 16, 16)
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
-    here.package.vector_add(x, x, out, 64)
+    here.package.launch.vector_add(x, x, out, 64)
     assert out.copy_to_host().tolist() == [2.0] * 64
 
 
@@ -182,7 +182,7 @@ def test_a_driver_older_than_the_ptx(world: Make) -> None:
     here = world("sm_100", version="10.2")
     x = here.driver.array(numpy.ones(64, "f4"))
     with pytest.raises(here.package.DriverError) as caught:
-        here.package.vector_add(x, x, x, 64)
+        here.package.launch.vector_add(x, x, x, 64)
     assert caught.value.name == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
     assert "the driver knows PTX up to 6.5" in str(caught.value)
     assert "the driver is older than the PTX; update it" in str(caught.value)
@@ -194,13 +194,13 @@ def test_a_cubin_whose_ptx_is_not_known(world: Make) -> None:
     with pytest.raises(
         here.package.DriverError, match=r"CUDA_ERROR_NO_BINARY_FOR_GPU.*name the folder that it was built in"
     ):
-        here.package.vector_add(x, x, x, 64)
+        here.package.launch.vector_add(x, x, x, 64)
 
 
 def test_two_packages_share_the_driver(world: Make) -> None:
     here = world("sm_90")
     Cuda(here.driver.path)
     x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
-    here.package.vector_add(x, x, out, 64)
+    here.package.launch.vector_add(x, x, out, 64)
     assert [call.name for call in here.driver.calls].count("cuInit") == 2
     assert out.copy_to_host().tolist() == [2.0] * 64

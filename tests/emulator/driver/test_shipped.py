@@ -195,7 +195,7 @@ def test_every_variant_is_taken_by_some_call(
         device, options = ARCHS.index(variant.arch), dict(variant.matrix)
         cuda("cuCtxSetCurrent", contexts[device])
         for values in values_for(variant):
-            getattr(package, variant.kernel)(**values, **options)
+            getattr(package.launch, variant.kernel)(**values, **options)
             launch = driver.launches[-1]
             if launch.digest == digests[str(variant)]:
                 break

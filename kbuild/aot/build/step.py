@@ -14,6 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import compile_job
 from kbuild.aot.build.plan import STATE, Job, is_last
 from kbuild.aot.files import why
@@ -52,7 +53,8 @@ def run(job: bytes) -> int:
         elif "launcher" in fields:
             from kbuild.aot.build.launcher import compile_launcher  # As above.
 
-            compile_launcher(job, fields["launcher"])
+            cache = settings.get("cache")
+            compile_launcher(job, fields["launcher"], Cache(Path(cache) if cache else None))
         else:
             os.chdir(settings["project"])
             if compile_job(Job.decode(fields), settings, build):

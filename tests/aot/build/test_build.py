@@ -360,3 +360,16 @@ def test_paths_with_odd_characters(options: BuildOptions) -> None:
 
 def test_templates_are_found_in_a_checkout() -> None:
     assert templates_directory().name == "templates"
+
+
+def test_the_launcher_is_compiled_once_for_all_packages(options: BuildOptions, tmp_path: Path) -> None:
+    """Its object file is in the cache, like cubins."""
+    log, cc = tmp_path / "cc.log", tmp_path / "logging-cc"
+    cc.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec cc "$@"\n')
+    cc.chmod(0o755)
+    whole = replace(options, kernels=(), environment={**options.environment, "CC": str(cc)})
+    again = tmp_path / "again"
+    shutil.copytree(options.project, again)
+    wheels = [run(replace(whole, project=project)).wheel for project in (options.project, again)]
+    assert wheels[0] and wheels[1] and wheels[0].read_bytes() == wheels[1].read_bytes()
+    assert log.read_text().count("launcher/launcher.c") == 1

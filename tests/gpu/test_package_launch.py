@@ -35,7 +35,7 @@ def is_nan(tensor) -> bool:
 def test_code_of_the_device_is_taken(package, numbers, capsys):
     """The wheel with PTX for sm_80 alone leaves it to the driver; the other has cubins for both
     architectures."""
-    package.explain("vector_add", *numbers, N)
+    package.explain(package.launch.vector_add, *numbers, N)
     major, minor = torch.cuda.get_device_capability()
     own = {8: "sm_80", 9: "sm_90"}.get(major)
     target = "sm_80+ptx" if package.__name__.endswith("_sm_80") and major > 8 else own
@@ -107,15 +107,15 @@ def test_graphs(fresh_package, numbers):
     with torch.cuda.graph(graph):
         out.fill_(0)
         with pytest.raises(fresh_package.LaunchError, match=r"call \w+\.preload\(0\) before the capture"):
-            fresh_package.vector_add(x, y, out, N)
+            fresh_package.launch.vector_add(x, y, out, N)
     assert not fresh_package.is_loaded("vector_add")
     assert fresh_package.preload(0, kernels=["vector_add", "sum", fresh_package.sum_partials]) >= 6
     assert fresh_package.is_loaded("vector_add") and not fresh_package.is_loaded("softmax")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        fresh_package.vector_add(x, y, out, N)
-        fresh_package.vector_add(out, y, out, N)
-        fresh_package.sum(out, partial, N)
+        fresh_package.launch.vector_add(x, y, out, N)
+        fresh_package.launch.vector_add(out, y, out, N)
+        fresh_package.launch.sum(out, partial, N)
         fresh_package.sum_partials(partial, total, partial.numel())
     for step in range(3):
         x.add_(step)
@@ -140,7 +140,7 @@ def test_threads_on_streams_of_their_own(fresh_package, generator):
                 start.wait()
                 for _ in range(50):
                     out.fill_(float("nan"))
-                    fresh_package.vector_add(x, y, out, N)
+                    fresh_package.launch.vector_add(x, y, out, N)
                     assert_equal(out, x.double() + y.double(), x.dtype)
         except Exception as error:
             errors.append(error)

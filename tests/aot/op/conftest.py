@@ -37,19 +37,22 @@ def project(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.fixture(scope="session")
-def driver(project, tmp_path_factory) -> Iterator[FakeDriver]:
-    """A fake driver with one device."""
+@pytest.fixture(scope="module")
+def driver(project) -> Iterator[FakeDriver]:
+    """A fake driver with one device; it ends with the module, for tests of a GPU would find it."""
     with FakeDriver(["sm_90"], builds=[project / "build"]) as driver:
         yield driver
 
 
-@pytest.fixture(scope="session")
-def ops(project, driver) -> Iterator[ModuleType]:
-    """The package."""
+@pytest.fixture(scope="module")
+def ops(project, driver, tmp_path_factory, request) -> Iterator[ModuleType]:
+    """A copy of the package under a name of its own, as torch keeps operators for as long as the process lives."""
+    name = f"operators_of_{request.module.__name__.rpartition('.')[2]}"
+    site = tmp_path_factory.mktemp("site")
+    shutil.copytree(project / "site/operators_example", site / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KBUILD_LIBCUDA", str(driver.path))
-        patch.syspath_prepend(str(project / "site"))
-        yield importlib.import_module("operators_example")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "operators_example"]:
-        del sys.modules[name]
+        patch.syspath_prepend(str(site))
+        yield importlib.import_module(name)
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]

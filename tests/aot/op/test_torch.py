@@ -26,14 +26,12 @@ def by_torch(ops) -> ModuleType:
     run = ops._launcher._run
     run.vector_add, run.layer_norm = _add, _layer_norm
     run.sum = lambda x, out, stream: x.sum()
-    from operators_example import _torch  # type: ignore[import-not-found]
-
-    return _torch
+    return importlib.import_module(f"{ops.__name__}._torch")
 
 
-def test_opcheck_is_clean(by_torch) -> None:
+def test_opcheck_is_clean(ops, by_torch) -> None:
     x, y = torch.randn(2, 3, 8)
-    operators = torch.ops.operators_example
+    operators = getattr(torch.ops, ops.__name__)
     torch.library.opcheck(operators.vector_add.default, (x, y))
     torch.library.opcheck(operators.vector_add.out, (x, y), {"out": torch.empty_like(x)})
     torch.library.opcheck(operators.layer_norm.default, (x, y[0], y[1], 1e-5))
@@ -63,7 +61,7 @@ def test_it_is_exported(ops, by_torch) -> None:
     x, weight, bias = torch.randn(3, 8), torch.randn(8), torch.randn(8)
     shapes = ({0: torch.export.Dim("n")}, None, None)
     program = torch.export.export(Norm(), (x, weight, bias), dynamic_shapes=shapes)
-    assert "operators_example.layer_norm.default" in program.graph_module.code
+    assert f"{ops.__name__}.layer_norm.default" in program.graph_module.code
     more = torch.randn(7, 8)
     assert torch.equal(program.module()(more, weight, bias), _layer_norm(more, weight, bias, 1e-3)[0])
 

@@ -210,8 +210,8 @@ def test_every_variant_is_taken_by_some_call(
             options,
             find_target(variant.arch).multiprocessors,
         )
-        package.explain(variant.kernel, **values, **options)
-        package.explain(variant.kernel, **values, **options, arch=variant.arch)
+        package.explain(getattr(package.launch, variant.kernel), **values, **options)
+        package.explain(getattr(package.launch, variant.kernel), **values, **options, arch=variant.arch)
         taken = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": taken")]
         assert taken == [f"  {expected}: taken"] * 2, variant
     assert {launch.digest for launch in driver.launches} == set(digests.values())

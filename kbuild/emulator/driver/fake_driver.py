@@ -217,7 +217,7 @@ class FakeDriver:
 
     def array(self, values: Any, device: int = 0, *, name: str = "") -> Array:
         """A copy of an array on a device; reports of accesses outside of it call it by its name."""
-        host = np.ascontiguousarray(values)
+        host = np.asarray(values, order="C")
         made = self.empty(host.shape, host.dtype, device, name=name)
         made.copy_from_host(host)
         return made

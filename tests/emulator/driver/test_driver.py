@@ -34,6 +34,12 @@ def test_a_kernel_from_its_text_to_its_result(driver: FakeDriver) -> None:
     assert [text.split()[0] for text in driver.leftovers] == ["Module", "calls"]
 
 
+def test_arrays_have_the_shapes_of_their_values(driver: FakeDriver) -> None:
+    for values in (numpy.float32(3), numpy.zeros((0, 4)), numpy.arange(6).reshape(2, 3).T):
+        array = driver.array(values)
+        assert array.shape == values.shape and (array.copy_to_host() == values).all()
+
+
 def test_devices_are_what_was_asked_for(driver: FakeDriver) -> None:
     cuda = Cuda(driver.path, None)
     assert cuda.get("cuDeviceGetCount", kind=ctypes.c_int).value == 2

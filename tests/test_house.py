@@ -26,7 +26,7 @@ from kbuild.targets import ARCHS, find_target
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "kbuild").rglob("*.py"))
-FOLDERS = ("kbuild", "templates", "kernels", "bench", "tests", "docs")
+FOLDERS = ("kbuild", "templates", "kernels", "examples", "bench", "tests", "docs")
 TEXTS = sorted(
     path
     for folder in FOLDERS

@@ -18,7 +18,10 @@ from kbuild.errors import KbuildError
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-MANIFESTS = {"kernels.toml": (ROOT / "kernels.toml").read_text()} | {
+MANIFESTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in (ROOT / "kernels.toml", *sorted(ROOT.glob("examples/*/kernels.toml")))
+} | {
     f"{page.name} {number}": text
     for page in (ROOT / "README.md", DOCS / "manifest.md")
     for number, text in enumerate(
@@ -35,14 +38,20 @@ def test_made_pages_are_current() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\((\w[\w./]*)[)#]", page.read_text())]
+    pages = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *ROOT.glob("examples/*/README.md")]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(((?:\.\./)*\w[\w./]*)[)#]", page.read_text())
+    ]
     assert not [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
 
 
 def test_files_that_are_named_exist() -> None:
     """In the tables of architecture.md."""
-    named = re.findall(r"`((?:kbuild|tests|templates|docs)/[\w/.]*)`", (DOCS / "architecture.md").read_text())
+    named = re.findall(
+        r"`((?:kbuild|tests|templates|examples|docs)/[\w/.]*)`", (DOCS / "architecture.md").read_text()
+    )
     assert named and not [name for name in named if not (ROOT / name).exists()]
 
 

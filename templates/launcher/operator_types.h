@@ -25,6 +25,7 @@ typedef struct {
     Value *scalars;
     const char **texts;         /* of scalars that are words */
     uint8_t *given;             /* whether each scalar was given, then whether each tensor was */
+    uint8_t *aligned;           /* whether the address of each tensor is a multiple of 16; known once it is read */
     int64_t num_sms;
 } OpFrame;
 

@@ -106,6 +106,7 @@ static int read_tensor(OpCall *oc, int tensor, PyObject *value)
         type = fact & TYPE_MASK;
     }
     oc->types[tensor] = type;
+    oc->frame.aligned[tensor] = call->values[index].address % 16 == 0;
     oc->first = oc->first ? oc->first : value;
     return check_type(oc, tensor);
 }
@@ -390,17 +391,18 @@ static PyObject *operate(const Operator *op, PyObject *const *arguments, Py_ssiz
     int64_t sizes[op->dim_count + 1], strides[op->stride_count + 1];
     Value values[scalars + 1];
     const char *texts[scalars + 1];
-    uint8_t given[scalars + tensors];
+    uint8_t given[scalars + tensors], aligned[tensors];
     PyObject *objects[tensors];
     uint64_t types[tensors];
     int16_t packs[op->dim_count + 1];
-    OpCall oc = { op, { 0 }, { sizes, strides, values, texts, given, 0 }, extents, objects, types, packs, NULL, 0, is_run, 0 };
+    OpCall oc = { op, { 0 }, { sizes, strides, values, texts, given, aligned, 0 }, extents, objects, types, packs, NULL, 0, is_run, 0 };
     begin_call(&op->arguments, &oc.call, room, num_sms > 0);
     for (int i = 0; i < op->dim_count; i++)
         sizes[i] = op->fixed[i], packs[i] = -1;
     memset(strides, 0, sizeof strides);
     memset(objects, 0, sizeof objects);
     memset(given, 0, sizeof given);
+    memset(aligned, 1, sizeof aligned);
     int status = read_operator_arguments(&oc, arguments);
     PyObject *result = NULL;
     if (status == 0 && num_sms < 0)

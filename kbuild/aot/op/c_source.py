@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from kbuild.aot.artifact.selection import TYPES
-from kbuild.aot.op.expressions import OpExpression, given_name, stride_name, to_c
+from kbuild.aot.op.expressions import OpExpression, aligned_name, given_name, stride_name, to_c
 from kbuild.aot.op.model import OpScalar, OpTensor
 from kbuild.aot.op.tables import LaunchTable, OperatorTable
 
@@ -133,6 +133,7 @@ class _Printer:
                 self._integers[scalar.name] = f"f->scalars[{number}].integer"
         for number, tensor in enumerate(op.tensors):
             self._integers[given_name(tensor.name)] = f"(int64_t)f->given[{len(op.scalars) + number}]"
+            self._integers[aligned_name(tensor.name)] = f"(int64_t)f->aligned[{number}]"
             for place, word in enumerate(tensor.dims):
                 name = stride_name(tensor.name, word.removeprefix("*"))
                 self._integers.setdefault(name, f"f->strides[{table.first_strides[number] + place}]")

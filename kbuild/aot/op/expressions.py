@@ -1,10 +1,11 @@
 """Expressions of operators: integers as those of grids, and numbers for scalars such as `D ** -0.5`.
 
-    cdiv(N, 128)      stride(q, H)      given(bias)      1 / (D * temperature)      sqrt(D) if causal else 1.0
+    cdiv(N, 128)      stride(q, H)      given(bias)      aligned(x)      1 / (D * temperature)      sqrt(D) if causal else 1.0
 
 `stride(q, H)` is the stride of a tensor along a dimension, in elements; `given(bias)` is 1 where an optional tensor
-is there.  They become plain names, so that the integers are those of `manifest/expressions.py`.  An expression is a
-number where it has `/`, `**`, a number with a point, or the name of one; exponents are whole numbers, 0.5 or -0.5.
+is there, `aligned(x)` where an address is a multiple of 16.  They become plain names, so that the integers are those
+of `manifest/expressions.py`.  An expression is a number where it has `/`, `**`, a number with a point, or the name of
+one; exponents are whole numbers, 0.5 or -0.5.
 """
 
 from __future__ import annotations
@@ -67,6 +68,11 @@ def given_name(tensor: str) -> str:
     return f"given__{tensor}"
 
 
+def aligned_name(tensor: str) -> str:
+    """The plain name of the alignment of a tensor's address."""
+    return f"aligned__{tensor}"
+
+
 def parse(text: str, scope: OpScope, where: str) -> OpExpression:
     """Check an expression; a ManifestError begins with `where`, the manifest's key."""
     try:
@@ -88,6 +94,7 @@ def parse(text: str, scope: OpScope, where: str) -> OpExpression:
         *(name for name, kind in scope.scalars.items() if kind in ("int", "bool")),
         *(stride_name(*stride) for stride in renamer.strides),
         *(given_name(name) for name in scope.optional),
+        *(aligned_name(name) for name in scope.tensors),
         *(name for name in scope.constants if name not in scope.dims and name not in scope.scalars),
         expressions.NUM_SMS,
     ]
@@ -102,7 +109,7 @@ def parse(text: str, scope: OpScope, where: str) -> OpExpression:
 
 
 class _Renamer(ast.NodeTransformer):
-    """Replaces `stride(q, H)` and `given(bias)` by plain names."""
+    """Replaces `stride(q, H)`, `given(bias)` and `aligned(x)` by plain names."""
 
     def __init__(self, scope: OpScope, text: str, where: str) -> None:
         self.scope, self.text, self.where = scope, text, where
@@ -124,6 +131,10 @@ class _Renamer(ast.NodeTransformer):
                 )
             case ast.Name(id="given"), [tensor] if tensor in self.scope.optional:
                 return ast.Name(given_name(tensor), ast.Load())
+            case ast.Name(id="aligned"), [tensor] if tensor in self.scope.tensors:
+                return ast.Name(aligned_name(tensor), ast.Load())
+            case ast.Name(id="aligned"), _:
+                raise self._fail("aligned takes a tensor", f"the tensors are {', '.join(self.scope.tensors)}")
             case ast.Name(id="given"), _:
                 known = ", ".join(self.scope.optional) or "none"
                 raise self._fail("given takes an optional tensor", f"the optional tensors are {known}")

@@ -71,8 +71,10 @@ class _OpLoader:
             [tensor.name for tensor in inputs if tensor.is_optional],
             _constants(self.kernel),
         )
-        requirements = tuple(self._requirements(values.get("require", {}), scope))
-        tensors = [(role, self._sized(role, tensor, scope)) for role, tensor in tensors]
+        # Before outputs are made, nothing is known of them.
+        given = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
+        requirements = tuple(self._requirements(values.get("require", {}), given))
+        tensors = [(role, self._sized(role, tensor, given)) for role, tensor in tensors]
         launch_loader = LaunchLoader(
             self.reader, self.path, self.kernel, self.kernels, scope, self.expression
         )
@@ -279,9 +281,9 @@ class _OpLoader:
 
 
 def _written(message: str) -> str:
-    """A message with strides and the presence of tensors as a manifest writes them."""
+    """A message with what is known of tensors as a manifest writes it."""
     message = re.sub(r"\bstride__(\w+?)__(\w+)", r"stride(\1, \2)", message)
-    return re.sub(r"\bgiven__(\w+)", r"given(\1)", message)
+    return re.sub(r"\b(given|aligned)__(\w+)", r"\1(\2)", message)
 
 
 def _is_behind(tensors: Sequence[tuple[str, OpTensor]], tensor: OpTensor, other: str) -> bool:

@@ -78,7 +78,6 @@ def layer_norm_backward_kernel(
     n_rows,
     n_cols,
     BLOCK: tl.constexpr,
-    WIDE: tl.constexpr = False,
 ):
     """The gradients of x, weight and bias from that of y, with mean and 1/σ of the forward pass.
 
@@ -87,67 +86,93 @@ def layer_norm_backward_kernel(
 
         dx = (g - mean of g - x̂ · mean of g·x̂) · rstd
 
-    Rows of up to BLOCK elements are read once, and the program's sums stay in registers.  WIDE ones are read
-    twice, BLOCK elements at a time, and each row adds to the sums in memory."""
+    Rows have up to BLOCK elements and are read once; the program's sums stay in registers.  Wider rows take two
+    launches, `layer_norm_backward_rows` and `layer_norm_backward_columns`."""
     partial_dweight += tl.program_id(0).to(tl.int64) * n_cols
     partial_dbias += tl.program_id(0).to(tl.int64) * n_cols
-    if WIDE:
-        for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=1):
-            wide_row_backward(
-                dy + row.to(tl.int64) * stride_dy, x + row.to(tl.int64) * stride_x, weight, mean + row, rstd + row,
-                dx + row.to(tl.int64) * stride_dx, partial_dweight, partial_dbias, n_cols,
-                row > tl.program_id(0), BLOCK,
-            )  # fmt: skip
-    else:
-        columns = tl.arange(0, BLOCK)
-        inside = columns < n_cols
-        weights = part_of(weight, 0, n_cols, BLOCK, "")
-        of_weight, of_bias = tl.zeros([BLOCK], dtype=tl.float32), tl.zeros([BLOCK], dtype=tl.float32)
-        for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=2):
-            gradients = part_of(dy + row.to(tl.int64) * stride_dy, 0, n_cols, BLOCK, "")
-            values = part_of(x + row.to(tl.int64) * stride_x, 0, n_cols, BLOCK, "")
-            row_rstd = tl.load(rstd + row)
-            # Zeros of dy behind the row's end hide what x̂ is there.
-            normal = (values - tl.load(mean + row)) * row_rstd
-            weighted = gradients * weights
-            first = tl.sum(weighted, axis=0) / n_cols
-            second = tl.sum(weighted * normal, axis=0) / n_cols
-            result = (weighted - first - normal * second) * row_rstd
-            target = dx + row.to(tl.int64) * stride_dx + columns
-            tl.store(target, result.to(dx.dtype.element_ty), mask=inside)
-            of_weight += gradients * normal
-            of_bias += gradients
-        tl.store(partial_dweight + columns, of_weight, mask=inside)
-        tl.store(partial_dbias + columns, of_bias, mask=inside)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < n_cols
+    weights = part_of(weight, 0, n_cols, BLOCK, "")
+    of_weight, of_bias = tl.zeros([BLOCK], dtype=tl.float32), tl.zeros([BLOCK], dtype=tl.float32)
+    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=2):
+        gradients = part_of(dy + row.to(tl.int64) * stride_dy, 0, n_cols, BLOCK, "")
+        values = part_of(x + row.to(tl.int64) * stride_x, 0, n_cols, BLOCK, "")
+        row_rstd = tl.load(rstd + row)
+        # Zeros of dy behind the row's end hide what x̂ is there.
+        normal = (values - tl.load(mean + row)) * row_rstd
+        weighted = gradients * weights
+        first = tl.sum(weighted, axis=0) / n_cols
+        second = tl.sum(weighted * normal, axis=0) / n_cols
+        result = (weighted - first - normal * second) * row_rstd
+        target = dx + row.to(tl.int64) * stride_dx + columns
+        tl.store(target, result.to(dx.dtype.element_ty), mask=inside)
+        of_weight += gradients * normal
+        of_bias += gradients
+    tl.store(partial_dweight + columns, of_weight, mask=inside)
+    tl.store(partial_dbias + columns, of_bias, mask=inside)
 
 
 @triton.jit
-def wide_row_backward(
-    dy, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, n_cols, is_later, BLOCK: tl.constexpr
+def layer_norm_backward_rows_kernel(
+    dy, x, weight, mean, rstd, mean_of_g, mean_of_gx, stride_dy, stride_x, n_cols, BLOCK: tl.constexpr
 ):
-    """One row in parts of BLOCK elements; the first of a program writes to the sums what later ones add to."""
-    row_mean, row_rstd = tl.load(mean), tl.load(rstd)
+    """Program r writes for row r of any width the mean of g and that of g·x̂ (fp32)."""
+    row = tl.program_id(0).to(tl.int64)
+    row_mean, row_rstd = tl.load(mean + row), tl.load(rstd + row)
     total, total_of_products = tl.zeros([BLOCK], dtype=tl.float32), tl.zeros([BLOCK], dtype=tl.float32)
-    parts = tl.cdiv(n_cols, BLOCK)
-    for part in range(parts):
-        normal = (part_of(x, part, n_cols, BLOCK, "evict_last") - row_mean) * row_rstd
-        weighted = part_of(dy, part, n_cols, BLOCK, "evict_last") * part_of(weight, part, n_cols, BLOCK, "")
+    for part in tl.range(0, tl.cdiv(n_cols, BLOCK), num_stages=2):
+        normal = (part_of(x + row * stride_x, part, n_cols, BLOCK, "") - row_mean) * row_rstd
+        # Zeros of dy behind the row's end hide what x̂ is there.
+        weighted = part_of(dy + row * stride_dy, part, n_cols, BLOCK, "") * part_of(
+            weight, part, n_cols, BLOCK, ""
+        )
         total += weighted
         total_of_products += weighted * normal
-    first = tl.sum(total, axis=0) / n_cols
-    second = tl.sum(total_of_products, axis=0) / n_cols
-    for part in range(parts):
-        place = part * BLOCK + tl.arange(0, BLOCK)
-        inside = place < n_cols
-        normal = (part_of(x, part, n_cols, BLOCK, "evict_first") - row_mean) * row_rstd
-        gradients = part_of(dy, part, n_cols, BLOCK, "evict_first")
-        weighted = gradients * part_of(weight, part, n_cols, BLOCK, "")
-        result = (weighted - first - normal * second) * row_rstd
-        tl.store(dx + place, result.to(dx.dtype.element_ty), mask=inside)
-        of_weight = tl.load(partial_dweight + place, mask=inside & is_later, other=0.0)
-        of_bias = tl.load(partial_dbias + place, mask=inside & is_later, other=0.0)
-        tl.store(partial_dweight + place, of_weight + gradients * normal, mask=inside)
-        tl.store(partial_dbias + place, of_bias + gradients, mask=inside)
+    tl.store(mean_of_g + row, tl.sum(total, axis=0) / n_cols)
+    tl.store(mean_of_gx + row, tl.sum(total_of_products, axis=0) / n_cols)
+
+
+@triton.jit
+def layer_norm_backward_columns_kernel(
+    dy,
+    x,
+    weight,
+    mean,
+    rstd,
+    mean_of_g,
+    mean_of_gx,
+    dx,
+    partial_dweight,
+    partial_dbias,
+    stride_dy,
+    stride_x,
+    stride_dx,
+    n_rows,
+    n_cols,
+    BLOCK: tl.constexpr,
+):
+    """Program (c, p) of P makes block c of BLOCK columns of rows p, p + P, … of dx, and of row p of the partial
+    sums."""
+    part, program = tl.program_id(0), tl.program_id(1)
+    columns = part * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < n_cols
+    weights = part_of(weight, part, n_cols, BLOCK, "")
+    of_weight, of_bias = tl.zeros([BLOCK], dtype=tl.float32), tl.zeros([BLOCK], dtype=tl.float32)
+    for row in tl.range(program, n_rows, tl.num_programs(1), num_stages=2):
+        gradients = part_of(dy + row.to(tl.int64) * stride_dy, part, n_cols, BLOCK, "")
+        row_rstd = tl.load(rstd + row)
+        normal = (
+            part_of(x + row.to(tl.int64) * stride_x, part, n_cols, BLOCK, "") - tl.load(mean + row)
+        ) * row_rstd
+        result = (
+            gradients * weights - tl.load(mean_of_g + row) - normal * tl.load(mean_of_gx + row)
+        ) * row_rstd
+        tl.store(dx + row.to(tl.int64) * stride_dx + columns, result.to(dx.dtype.element_ty), mask=inside)
+        of_weight += gradients * normal
+        of_bias += gradients
+    partials = program.to(tl.int64) * n_cols + columns
+    tl.store(partial_dweight + partials, of_weight, mask=inside)
+    tl.store(partial_dbias + partials, of_bias, mask=inside)
 
 
 @triton.jit

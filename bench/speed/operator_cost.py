@@ -1,0 +1,140 @@
+"""Host time of calls of operators on a GPU, beside a loop of the driver's own call in C and torch's operators.
+
+    python bench/speed/operator_cost.py --package kbuild_kernels [--loop liblaunch_loop.so]
+
+Needs torch, `cuda.bindings` and an installed wheel of this repository's kernels.  `launch_loop.c` is compiled by `cc`
+unless `--loop` names it as a library.  Each row is measured in turns with the loop, 500 calls at a time, and
+shows medians: nanoseconds of a call, and its ratio to a launch of vector_add from C in the same turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from cuda.bindings import driver  # type: ignore[import-not-found]
+
+CALLS, TURNS = 500, 100
+
+
+def main() -> None:
+    """Print a table with gradients switched off, and one with them on."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--package", default="kbuild_kernels", help="the installed package")
+    parser.add_argument("--loop", type=Path, help="launch_loop.c as a shared library")
+    options = parser.parse_args()
+    package = importlib.import_module(options.package)
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    loop = c_loop(package, options.loop or compiled())
+    rows = calls(package)
+    for with_gradients in (False, True):
+        torch.set_grad_enabled(with_gradients)
+        print(f"gradients {'on' if with_gradients else 'off'}")
+        for name, call in rows.items():
+            in_c, here = in_turns(loop, call)
+            print(f"  {name:32} {here:7.0f} ns  {here / in_c:.2f} of {in_c:.0f} ns in C", flush=True)
+
+
+def calls(package: ModuleType) -> dict[str, Callable[[], Any]]:
+    """What is measured, by name; tensors are small, so that the GPU waits for the host."""
+    x, y = torch.randn(2, 1024, device="cuda", dtype=torch.float16)
+    out = torch.empty_like(x)
+    rows, weight, bias = x.view(2, 512), x[:512], y[:512]
+    normal, mean, rstd = torch.empty_like(rows), *torch.empty(2, 2, device="cuda")
+    q, k, v = torch.randn(3, 1, 4, 128, 64, device="cuda", dtype=torch.float16)
+    heads, lse = torch.empty_like(q), torch.empty(1, 4, 128, device="cuda")
+    return {
+        "vector_add, bare launch": lambda: package.launch.vector_add(x, y, out, 1024),
+        "vector_add(x, y, out=out)": lambda: package.vector_add(x, y, out=out),
+        "vector_add(x, y)": lambda: package.vector_add(x, y),
+        "torch.add(x, y, out=out)": lambda: torch.add(x, y, out=out),
+        "torch.add(x, y)": lambda: torch.add(x, y),
+        "softmax(rows, out=…)": lambda: package.softmax(rows, out=normal),
+        "layer_norm(…, y=…, …)": lambda: package.layer_norm(
+            rows, weight, bias, y=normal, mean=mean, rstd=rstd
+        ),
+        "layer_norm(…)": lambda: package.layer_norm(rows, weight, bias),
+        "torch's layer_norm": lambda: torch.nn.functional.layer_norm(rows, (512,), weight, bias),
+        "flash_attention(…, out=…, lse=…)": lambda: package.flash_attention(q, k, v, out=heads, lse=lse),
+        "flash_attention(q, k, v)": lambda: package.flash_attention(q, k, v),
+        "torch's attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    }
+
+
+def in_turns(loop: Callable[[], float], call: Callable[[], Any]) -> tuple[float, float]:
+    """Medians of the loop in C and of calls from Python, in nanoseconds."""
+    in_c, here = [], []
+    for _ in range(TURNS):
+        in_c.append(loop())
+        begin = time.perf_counter_ns()
+        for _ in range(CALLS):
+            call()
+        here.append((time.perf_counter_ns() - begin) / CALLS)
+        torch.cuda.synchronize()
+    return statistics.median(in_c), statistics.median(here)
+
+
+def compiled() -> Path:
+    """The loop as a library."""
+    library = Path(tempfile.mkdtemp()) / "liblaunch_loop.so"
+    source = Path(__file__).with_name("launch_loop.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", library, "-ldl"], check=True)
+    return library
+
+
+def c_loop(package: ModuleType, library: Path) -> Callable[[], float]:
+    """Measures launches of the package's own vector_add from C."""
+    function = ctypes.CDLL(str(library)).launch_loop
+    function.restype = ctypes.c_double
+    function.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_int]
+    image, entry = cubin(package, "vector_add.fp16.n=d8")
+    torch.zeros(1, device="cuda")
+    handle = checked(
+        driver.cuModuleGetFunction(checked(driver.cuModuleLoadData(image)), entry["entry"].encode())
+    )
+    arrays = [torch.randn(1024, device="cuda", dtype=torch.float16) for _ in range(3)]
+    values = [*(ctypes.c_uint64(array.data_ptr()) for array in arrays), ctypes.c_int64(1024)]
+    parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+
+    def measure() -> float:
+        assert arrays and values  # They have to live as long as this.
+        taken = function(int(handle), 1, 32 * entry["num_warps"], ctypes.addressof(parameters), CALLS)
+        torch.cuda.synchronize()
+        return taken
+
+    return measure
+
+
+def checked(answer: tuple) -> Any:
+    """What a function of the driver gives besides its code."""
+    code, *rest = answer
+    assert int(code) == 0, code
+    return rest[0] if rest else None
+
+
+def cubin(package: ModuleType, key: str) -> tuple[bytes, dict[str, Any]]:
+    """A cubin of the package for sm_90, and what its archive says of it."""
+    assert package.__file__ is not None
+    data = Path(package.__file__).with_name("cubins").joinpath("sm_90.kbz").read_bytes()
+    length = int.from_bytes(data[4:8], "little")
+    entry = next(each for each in json.loads(data[40 : 40 + length])["entries"] if key in each["key"])
+    stored = data[40 + length + entry["offset"] :][: entry["stored"]]
+    return (zlib.decompress(stored) if entry["compression"] == "zlib" else stored), entry
+
+
+if __name__ == "__main__":
+    main()

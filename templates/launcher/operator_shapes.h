@@ -22,7 +22,7 @@ static PyObject *tuple_of_integers(const int64_t *numbers, int count)
     return tuple;
 }
 
-/* Raises a ValueError about a tensor: `format` has %S for its shape, and may have %S for its strides. */
+/* Raises a ValueError that says what is wrong with a tensor, and its shape and strides. */
 static int wrong_shape(const OpCall *oc, int tensor, const char *what)
 {
     const OpTensor *declared = &oc->op->tensors[tensor];

@@ -19,8 +19,10 @@ from kbuild.aot.op.shapes import check_words, words_of
 from kbuild.errors import ManifestError
 
 _KINDS = ("int", "float", "bool", "str")
-_ARGUMENTS = ("stream",)
-"""Names of arguments that every operator has."""
+_ARGUMENTS = ("stream", "torch")
+"""Names that no argument may have: every operator has a stream, and the module torch goes by its name."""
+_FUNCTIONS = ("sys", "annotations", "OPERATORS")
+"""Names of the module of operators, which none of them may have."""
 
 
 def load_ops(
@@ -37,6 +39,8 @@ def load_ops(
             name = op.name if op else kernel.name
             if name in taken or (name != kernel.name and name in by_name):
                 reader.error((*path, "op", "name"), f"another function has the name {described(name)}")
+            if name in _FUNCTIONS:
+                reader.error((*path, "op", "name"), f"{described(name)} is a name that the package needs itself")
             taken[name] = kernel.name
         found.append(replace(kernel, op=op))
     ops = {kernel.op.name: kernel.op for kernel in found if kernel.op}
@@ -165,7 +169,7 @@ class _OpLoader:
                     self.reader.error(key, error.message.removeprefix(": "), error.help)
                     continue
                 if name in _ARGUMENTS or any(name == tensor.name for _, tensor in found):
-                    self.reader.error(key, "the operator has an argument of this name already")
+                    self.reader.error(key, "this name is taken, or one that every operator has")
                 own: dict[str, Any] = {field: name in names for field, names in flags.items()}
                 found.append((role, OpTensor(name, words, (), **own)))
         self._check_flags(values, found)
@@ -214,7 +218,7 @@ class _OpLoader:
         for name, value in checked(self.reader, path, given, schema.SCALARS).items():
             key = (*path, name)
             if name in taken:
-                self.reader.error(key, "a tensor or a dimension has this name")
+                self.reader.error(key, "a tensor or a dimension has this name, or every operator")
             if not isinstance(value, str):
                 found.append(OpScalar(name, type(value).__name__, value))
                 continue

@@ -48,9 +48,9 @@ matrix = { dtype = ["fp32", "fp16"] }
 config = [{ BLOCK = 1024, STEPS = 16, num_warps = 4 }]
 [kernel.op]
 inputs = { x = "*shape" }
-outputs = { out = "" }
+outputs = { made = "" }
 workspaces = { partial = "cdiv(shape, BLOCK * STEPS)" }
-launch = [{ bind = { n = "shape" } }, { kernel = "sum_partials", bind = { count = "cdiv(shape, BLOCK * STEPS)" } }]
+launch = [{ bind = { n = "shape" } }, { kernel = "sum_partials", bind = { out = "made", count = "cdiv(shape, BLOCK * STEPS)" } }]
 
 [[kernel]]
 name = "sum_partials"

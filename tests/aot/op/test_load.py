@@ -154,6 +154,16 @@ MISTAKES = {
         'name = "layer_norm"',
         'another function has the name "layer_norm"',
     ),
+    "a name that the package needs": (
+        'name = "scale_"',
+        'name = "sys"',
+        'op.name: "sys" is a name that the package needs itself',
+    ),
+    "a tensor called torch": (
+        'inputs = { "x, y" = "*shape" }',
+        'inputs = { "x, y, torch" = "*shape" }',
+        "op.inputs.torch: this name is taken, or one that every operator has",
+    ),
     "no backward operator": (
         'zeros = ["counter"]',
         'zeros = ["counter"]\nbackward = { op = "scale_backward", grads = { x = "dx" } }',

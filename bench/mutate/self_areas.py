@@ -113,7 +113,7 @@ AREAS: dict[str, Area] = {
         },
     ),
     "launcher": Area(
-        ("templates/launcher/*.h", "templates/launcher/*.c", "templates/launcher/*.c.j2"),
+        ("templates/launcher/**/*.h", "templates/launcher/**/*.c", "templates/launcher/**/*.c.j2"),
         {"templates/": ("tests/launcher", f"{_TE}driver")},
     ),
 }

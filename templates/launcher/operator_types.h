@@ -40,7 +40,6 @@ typedef struct OpLaunch {
 
 typedef struct {
     const char *name;
-    Launch *call, *run;         /* the function of the module, and the one for torch's dispatcher */
     int input_count, output_count, workspace_count, scalar_count, dim_count, stride_count, launch_count, return_count;
     int needs_autocast;         /* whether torch's autocast concerns it */
     const OpTensor *tensors;
@@ -60,6 +59,4 @@ typedef struct {
 #pragma GCC visibility push(hidden)
 extern const int operator_count;
 extern const Operator operators[];
-PyObject *call_operator(const Operator *op, PyObject *const *arguments, intptr_t count, PyObject *keywords);
-PyObject *run_operator(const Operator *op, PyObject *const *arguments, intptr_t count, PyObject *keywords);
 #pragma GCC visibility pop

@@ -2,6 +2,8 @@
 
 #include <stdint.h>
 
+typedef struct _object PyObject; /* Python's, of which only Python's half of the launcher knows more */
+
 /* The largest amounts that a call may have room for on the stack; manifests that need more are refused. */
 enum {
     MAX_PARAMETERS = 256,
@@ -91,16 +93,13 @@ typedef struct { int last; int32_t rows[CACHE_SLOTS]; /* 1 + row; 0: empty */ ui
 
 typedef union { int64_t integer; uint64_t address; double number; } Value;
 
-typedef PyObject *Launch(PyObject *module, PyObject *const *arguments, intptr_t count, PyObject *keywords);
-
 typedef struct {
     const char *name, *doc;
-    Launch *launch;            /* the function of the package's module */
     int parameter_count, option_count, condition_count, fact_count, level_count, first_row, row_count, has_grid;
     const LaunchParameter *parameters;
     const Option *options;
     const int *levels;         /* bytes of shared memory, one bit of FACT_SHARED each */
-    PyObject **names;          /* interned: parameters, options, stream, grid */
+    PyObject **names;          /* Python's, interned: parameters, options, stream, grid */
     Cache *cache;
     void (*conditions)(const Value *arguments, int64_t num_sms, uint64_t *facts, int *fault);
     void (*grid)(const Value *arguments, const int64_t *constants, int64_t num_sms, int64_t *grid, int *fault);
@@ -117,9 +116,6 @@ extern const MapPlan map_plans[];
 extern const Kernel kernels[];
 extern const VariantEntry rows[];
 extern const TorchType torch_types[];
-
-/* Of launcher.c. */
-PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, intptr_t count, PyObject *keywords);
 #pragma GCC visibility pop
 
 #include "operator_types.h"

@@ -69,9 +69,9 @@ def test_dlpack(world):
 
 def test_encoding_of_floats(tmp_path):
     """Against numpy's float16 and float32, and bfloat16 by way of float64 arithmetic."""
-    text = (templates_directory() / "launcher" / "launch.h").read_text()
+    text = (templates_directory() / "launcher" / "core" / "grid.h").read_text()
     source = text[
-        text.index("static uint64_t encode_float") : text.index("static int read_grid")
+        text.index("static uint64_t encode_float") : text.index("/* A size below zero")
     ].removeprefix("static ")
     (tmp_path / "encode.c").write_text("#include <stdint.h>\n#include <string.h>\n" + source)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "e.so", tmp_path / "encode.c"], check=True)

@@ -53,6 +53,7 @@ FILES = {
         )
     },
     "launcher_tables.c": "launcher/launcher_tables.c.j2",
+    "launcher_functions.c": "launcher/python/launcher_functions.c.j2",
 }
 """Sources of a package, and what they are rendered from."""
 

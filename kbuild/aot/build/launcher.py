@@ -26,6 +26,7 @@ from kbuild.errors import ToolError
 
 LIBRARY = "_launcher.abi3.so"
 TABLES = "launcher_tables.c"
+FUNCTIONS = "launcher_functions.c"
 
 # The launcher proper is compiled at -O2, which makes a call of an operator 8 % shorter, and comes from the cache; the
 # tables are compiled in every build.
@@ -85,8 +86,9 @@ def core_command(cc: Sequence[str], output: str, headers: str = "") -> list[str]
         "-O2",
         f"-I{python_headers()}",
         *([f"-I{headers}"] if headers else []),
+        f"-I{templates_directory() / 'launcher'}",
         "-c",
-        str(templates_directory() / "launcher/launcher.c"),
+        str(templates_directory() / "launcher/python/launcher.c"),
         "-o",
         output,
     ]
@@ -117,6 +119,7 @@ def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:
         *_LINK_FLAGS,
         f"-I{templates_directory() / 'launcher'}",
         TABLES,
+        FUNCTIONS,
         core,
         "-o",
         output,

@@ -372,4 +372,4 @@ def test_the_launcher_is_compiled_once_for_all_packages(options: BuildOptions, t
     shutil.copytree(options.project, again)
     wheels = [run(replace(whole, project=project)).wheel for project in (options.project, again)]
     assert wheels[0] and wheels[1] and wheels[0].read_bytes() == wheels[1].read_bytes()
-    assert log.read_text().count("launcher/launcher.c") == 1
+    assert log.read_text().count("launcher/python/launcher.c") == 1

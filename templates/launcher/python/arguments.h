@@ -3,12 +3,6 @@
 #include "arrays.h"
 #include "handles.h"
 
-/* What is known of which powers of two divide a number. */
-static inline uint64_t divisibility(uint64_t number)
-{
-    return (uint64_t)((number & 15) == 0) * HINT_16 | (uint64_t)((number & 7) == 0) * HINT_8;
-}
-
 static const char an_address[] = "a tensor on a CUDA device or an address";
 
 static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
@@ -46,18 +40,6 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
         return -1;
     *fact = type | divisibility(call->values[index].address);
     return 0;
-}
-
-/* The integer types that hold a value, and its hints; `large` says that it is over INT64_MAX. */
-static inline uint64_t integer_facts(int64_t value, int large)
-{
-    uint64_t facts = divisibility((uint64_t)value) | (uint64_t)(large || value >= 0) * TYPE_U64;
-    if (large)
-        return facts;
-    return facts | TYPE_I64 | (uint64_t)(value == (int32_t)value) * TYPE_I32 | (uint64_t)(value == (int16_t)value) * TYPE_I16 |
-           (uint64_t)(value == (int8_t)value) * TYPE_I8 | (uint64_t)(value == (uint32_t)value) * TYPE_U32 |
-           (uint64_t)(value == (uint16_t)value) * TYPE_U16 | (uint64_t)(value == (uint8_t)value) * TYPE_U8 |
-           (uint64_t)((value & ~INT64_C(1)) == 0) * TYPE_I1 | (uint64_t)(value == 1) * HINT_1;
 }
 
 /* An int for an object that counts as one, numpy.bool among them; NULL for any other, with an exception only if one was raised in it. */

@@ -2,20 +2,6 @@
  *
  * Whatever is asked of an argument may run Python code: no reference is borrowed across it, and nothing is taken for what it was. */
 
-/* The DLPack structures, version 0: https://dmlc.github.io/dlpack */
-typedef struct {
-    void *data;
-    struct { int32_t device_type, device_id; } device;
-    int32_t ndim;
-    struct { uint8_t code, bits; uint16_t lanes; } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} DLTensor;
-
-enum { DLPACK_INT = 0, DLPACK_UNSIGNED = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6,
-       DLPACK_FLOAT8_E4M3FN = 10, DLPACK_FLOAT8_E4M3FNUZ = 11, DLPACK_FLOAT8_E5M2 = 12, DLPACK_FLOAT8_E5M2FNUZ = 13,
-       DLPACK_CUDA = 2, DLPACK_CUDA_MANAGED = 13 };
-
 /* CU_STREAM_LEGACY, another name of the stream 0. */
 enum { DEFAULT_STREAM = 1 };
 
@@ -38,7 +24,7 @@ typedef struct {
     int producer_count, held_count;
     uint64_t stream;            /* the CUstream's address */
     /* Where an operator launches, instead of slots: the call, which launch of it this is, and the values of options. */
-    const struct OpCall *operator_call;
+    const struct PyOpCall *operator_call;
     const struct OpLaunch *operator_launch;
     const Value *operator_options;
 } Call;
@@ -161,40 +147,6 @@ static long read_size(const char *digits)
     while (*digits >= '0' && *digits <= '9' && size < 1000)
         size = 10 * size + (*digits++ - '0');
     return *digits ? 0 : size;
-}
-
-static uint64_t type_of_format(char code, long size)
-{
-    static const uint64_t integers[] = {TYPE_I8, TYPE_I16, TYPE_I32, TYPE_I64}, unsigneds[] = {TYPE_U8, TYPE_U16, TYPE_U32, TYPE_U64};
-    int log2 = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : size == 8 ? 3 : -1;
-    if (log2 < 0)
-        return 0;
-    switch (code) {
-    case 'b': return size == 1 ? TYPE_I1 : 0;
-    case 'i': return integers[log2];
-    case 'u': return unsigneds[log2];
-    case 'f': return size == 2 ? TYPE_FP16 : size == 4 ? TYPE_FP32 : size == 8 ? TYPE_FP64 : 0;
-    case 'V': return TYPE_MASK; /* bytes without a type, as ml_dtypes has them: the other arguments decide */
-    default: return 0;
-    }
-}
-
-/* The element type of a DLPack tensor; 0 where it is none that is known. */
-static uint64_t type_of_dlpack(const DLTensor *tensor)
-{
-    long size = tensor->dtype.lanes == 1 && tensor->dtype.bits % 8 == 0 ? tensor->dtype.bits / 8 : 0;
-    switch (tensor->dtype.code) {
-    case DLPACK_INT: return type_of_format('i', size);
-    case DLPACK_UNSIGNED: return type_of_format('u', size);
-    case DLPACK_FLOAT: return type_of_format('f', size);
-    case DLPACK_BFLOAT: return size == 2 ? TYPE_BF16 : 0;
-    case DLPACK_BOOL: return type_of_format('b', size);
-    case DLPACK_FLOAT8_E4M3FN: return TYPE_FP8E4NV;
-    case DLPACK_FLOAT8_E4M3FNUZ: return TYPE_FP8E4B8;
-    case DLPACK_FLOAT8_E5M2: return TYPE_FP8E5;
-    case DLPACK_FLOAT8_E5M2FNUZ: return TYPE_FP8E5B16;
-    default: return 0;
-    }
 }
 
 #include "torch.h"

@@ -1,8 +1,5 @@
 /* Sizes and strides of tensors that a kernel takes as tensor descriptors. */
 
-/* What one axis of a tensor is like; the other two count where the axis is there. */
-typedef struct { int64_t rank, size, stride; /* in elements */ } Axis;
-
 static int torch_extent(PyObject *tensor, int axis, Axis *found)
 {
     PyObject *shape = PyObject_GetAttr(tensor, names.shape), *number = shape ? PyLong_FromLong(axis) : NULL;
@@ -71,33 +68,7 @@ static int dlpack_extent(const DLTensor *tensor, int axis, Axis *found)
     return 0;
 }
 
-/* A size or stride of an axis of a tensor that the kernel takes as a tensor descriptor.  An axis of one element has any stride. */
-static int check_extent(const Kernel *kernel, int index, const Axis *found, Call *call, uint64_t *fact)
-{
-    const LaunchParameter *extent = &kernel->parameters[index];
-    const char *name = kernel->parameters[extent->tensor].name;
-    int64_t rank = found->rank, size = found->size, stride = found->stride;
-    if (rank != extent->rank) {
-        PyErr_Format(PyExc_ValueError, "%s(): %s has %lld dimensions, the kernel takes %d", kernel->name, name, (long long)rank, extent->rank);
-        return -1;
-    }
-    if (size < 0) {
-        PyErr_Format(PyExc_ValueError, "%s(): %s has %lld elements along axis %d", kernel->name, name, (long long)size, extent->axis);
-        return -1;
-    }
-    int is_aligned = (uint64_t)stride * (uint64_t)extent->stride_bytes % 16 == 0;  /* exact, for 16 divides 2^64 */
-    if (size > 1 && (extent->stride_bytes ? !is_aligned : extent->axis == extent->rank - 1 && stride != 1)) {
-        PyErr_Format(PyExc_ValueError, extent->stride_bytes ? "%s(): %s has a stride of %lld elements along axis %d, not a multiple of 16 bytes"
-                     : "%s(): %s has a stride of %lld elements along axis %d, where it must be contiguous",
-                     kernel->name, name, (long long)stride, extent->axis);
-        return -1;
-    }
-    call->values[index].integer = !extent->stride_bytes ? size : size > 1 ? stride : 16;
-    *fact = integer_facts(call->values[index].integer, 0);
-    return 0;
-}
-
-/* The same, read off the tensor. */
+/* A size or stride of an axis of a tensor, read off it. */
 static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
 {
     const LaunchParameter *extent = &kernel->parameters[index];
@@ -114,5 +85,5 @@ static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *c
     } else if (torch_extent(value, extent->axis, &found) < 0) {
         return -1;
     }
-    return check_extent(kernel, index, &found, call, fact);
+    return check_extent(kernel, index, &found, call->values, fact);
 }

@@ -36,7 +36,7 @@ static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssi
     if (bind_arguments(kernel, arguments + 2, count - 2, keywords, call.slots) < 0)
         return NULL;
     if (read_arguments(kernel, &call) == 0 && (num_sms || (num_sms = multiprocessors_of(&call)) >= 0) &&
-        check_conditions(kernel, &call, (int)num_sms) == 0) {
+        check_conditions(kernel, call.values, call.facts, (int)num_sms) == 0) {
         call.facts[FACT_TARGET] = call.facts[FACT_SHARED] = 0;
         PyObject *grid = call.slots[slots_of(kernel) - 1];
         result = Py_BuildValue("iNNO", call.device, tuple_of_bits(call.facts, kernel->fact_count),
@@ -62,8 +62,8 @@ static PyObject *call_grid(PyObject *module, PyObject *const *arguments, Py_ssiz
     int64_t grid[3];
     if (bind_arguments(kernel, arguments + 2, count - 2, keywords, call.slots) < 0)
         return NULL;
-    PyObject *given = call.slots[slots_of(kernel) - 1];
-    if (read_arguments(kernel, &call) == 0 && compute_grid(kernel, &rows[index], given, call.values, (int)num_sms, grid) >= 0)
+    int is_given = read_arguments(kernel, &call) < 0 ? -1 : read_grid(kernel, call.slots[slots_of(kernel) - 1], grid);
+    if (is_given >= 0 && compute_grid(kernel, &rows[index], is_given, call.values, (int)num_sms, grid) >= 0)
         result = Py_BuildValue("LLL", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
     release_arguments(&call);
     return result;
@@ -178,7 +178,7 @@ static PyMethodDef *all_methods(void)
     if (!methods)
         return NULL;
     for (int k = 0; k < kernel_count; k++)
-        methods[k] = (PyMethodDef){ kernels[k].name, FASTCALL(kernels[k].launch), kernels[k].doc };
+        methods[k] = (PyMethodDef){ kernels[k].name, FASTCALL(kernel_functions[k]), kernels[k].doc };
     memcpy(methods + kernel_count, own_methods, sizeof own_methods);
     return methods;
 }
@@ -190,7 +190,7 @@ static PyMethodDef *operator_methods(int is_run)
 {
     PyMethodDef *methods = PyMem_Calloc(operator_count + 1, sizeof *methods);
     for (int i = 0; methods && i < operator_count; i++)
-        methods[i] = (PyMethodDef){ operators[i].name, FASTCALL(is_run ? operators[i].run : operators[i].call), NULL };
+        methods[i] = (PyMethodDef){ operators[i].name, FASTCALL((is_run ? operator_runs : operator_calls)[i]), NULL };
     return methods;
 }
 

@@ -69,7 +69,7 @@ def make_package(root: Path) -> None:
             }
             built.append((variant, facts))
     directory = root / "launch_cost_kernels"
-    digest = archive.write_archive(directory / "cubins" / "sm_80.kbz", entries)
+    digest, _ = archive.write_archive(directory / "cubins" / "sm_80.kbz", entries)
     manifest = Manifest(Package(directory.name, "1", ("sm_80",), ("sm_80",)), tuple(kernels))
     table = tables.make_table(
         manifest, [(variant, facts | {"archive_sha256": digest}) for variant, facts in built]

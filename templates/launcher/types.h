@@ -78,11 +78,19 @@ typedef struct {
     uint8_t type, element_bytes, swizzle, fill;
 } MapPlan;
 
+/* An archive of cubins: its name and the sha256 of its index. */
+typedef struct { const char *name, *sha256; } Archive;
+
+/* Where code is among the blobs of its archive; a zlib stream where it is shorter than its size. */
+typedef struct { int64_t offset, stored, size; uint32_t crc; } Place;
+
 typedef struct {
     const uint64_t *required;  /* for each fact, the bits that have to be there */
     const int64_t *constants;  /* those that the grid names */
     const Passed *passed;
-    const char *archive, *key, *sha256; /* where its code is, and its digest; empty where that of the index covers it */
+    int archive;
+    const char *key, *sha256;  /* its name in the archive, and its digest; empty where that of the index covers it */
+    Place place;
     const char *entry;         /* symbol in the cubin */
     int passed_count, map_count, shared, threads;
     int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */
@@ -109,9 +117,10 @@ typedef struct { const char *name; uint64_t bit; } TorchType;
 
 /* Of launcher_tables.c. */
 #pragma GCC visibility push(hidden)
-extern const char package_name[], package_doc[], build_id[];
+extern const char package_name[], package_symbol[], package_doc[], build_id[];
 extern const int kernel_count, row_count, target_count, torch_type_count;
 extern const Target targets[];
+extern const Archive archives[];
 extern const MapPlan map_plans[];
 extern const Kernel kernels[];
 extern const VariantEntry rows[];

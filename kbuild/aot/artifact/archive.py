@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import bytes_digest, canonical_json
@@ -104,8 +104,28 @@ def read_index(data: bytes) -> list[dict[str, Any]]:
     return json.loads(text)["entries"]
 
 
-def write_archive(path: Path, entries: Iterable[ArchiveEntry]) -> str:
-    """Writes an archive, unless it is there already; returns the sha256 of its index in hexadecimal."""
+class Place(NamedTuple):
+    """Where a blob is, as the library for C has it, which reads no index."""
+
+    offset: int
+    """From the first blob."""
+    stored: int
+    """Bytes in the archive; a zlib stream where they are fewer than `size`."""
+    size: int
+    """Bytes of the cubin."""
+    crc: int
+    """CRC-32 of the cubin."""
+
+
+def write_archive(path: Path, entries: Iterable[ArchiveEntry]) -> tuple[str, dict[str, Place]]:
+    """Writes an archive, unless it is there already; returns the sha256 of its index in hexadecimal, and where the
+    blobs are by their keys."""
+    entries = list(entries)
     data = encode(entries)
     write_if_changed(path, data)
-    return index_digest(data)
+    crcs = {entry.key: zlib.crc32(entry.data) for entry in entries}
+    places = {
+        found["key"]: Place(found["offset"], found["stored"], found["size"], crcs[found["key"]])
+        for found in read_index(data)
+    }
+    return index_digest(data), places

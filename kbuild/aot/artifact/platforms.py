@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packaging.tags import platform_tags
@@ -27,6 +28,7 @@ _SYSTEM_LIBRARIES = {
     b"libpthread.so.0",
     b"librt.so.1",
     b"ld-linux-aarch64.so.1",
+    b"ld-linux-x86-64.so.2",
 }
 """Libraries that the manylinux policy lets a wheel count on, as far as C needs them."""
 
@@ -79,14 +81,14 @@ def machine_of(tag: str) -> str:
     return re.sub(r"^(many|musl)?linux(_\d+_\d+|\d{4})?_", "", tag)
 
 
-def platform_tag(launcher: bytes, platform: Platform | None = None) -> str:
-    """The platform tag of a wheel with this shared object: for a platform that was requested, or for this
-    machine: then manylinux if nothing in it asks for more, linux otherwise.
+def platform_tag(libraries: Sequence[bytes], platform: Platform | None = None) -> str:
+    """The platform tag of a wheel with these shared objects, which one compiler has made: for a platform that was
+    requested, or for this machine: then manylinux if nothing in them asks for more, linux otherwise.
 
-    Raises ToolError where the object is of another machine, or asks for more than what was requested.
+    Raises ToolError where they are of another machine, or ask for more than what was requested.
     """
     wanted = platform or Platform("", this_machine())
-    found = elf_machine(launcher)
+    found = elf_machine(libraries[0])
     if found != wanted.machine:
         if platform is None:
             text = f"the C compiler makes code for {found}, and this machine is {wanted.machine}"
@@ -95,8 +97,9 @@ def platform_tag(launcher: bytes, platform: Platform | None = None) -> str:
         raise ToolError(
             text, help=f"set CC to a compiler for {platform.machine}, such as {_example(platform)}"
         )
-    needed = max([_OLDEST_GLIBC] + [int(version) for version in re.findall(rb"GLIBC_2\.(\d+)", launcher)])
-    others = needed_libraries(launcher) - _SYSTEM_LIBRARIES
+    versions = (int(version) for data in libraries for version in re.findall(rb"GLIBC_2\.(\d+)", data))
+    needed = max([_OLDEST_GLIBC, *versions])
+    others = set().union(*map(needed_libraries, libraries)) - _SYSTEM_LIBRARIES
     plain, many = f"linux_{wanted.machine}", f"manylinux_2_{wanted.glibc or needed}_{wanted.machine}"
     if platform is None:
         return many if many in platform_tags() and not others else plain

@@ -30,6 +30,7 @@ from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.model import TORCH_DTYPES
+from kbuild.aot.op.c_api import c_comment, cpp_name, functions_of_package
 from kbuild.aot.op.c_source import operator_context
 from kbuild.aot.op.python_source import bare_launches, python_context, resolve_backward
 from kbuild.aot.op.tables import OperatorTable
@@ -46,7 +47,6 @@ FILES = {
             "_torch.py",
             "dispatch.py",
             "dispatch.pyi",
-            "kernels.h",
             "launch.py",
             "operators.py",
             "operators.pyi",
@@ -54,8 +54,12 @@ FILES = {
     },
     "launcher_tables.c": "launcher/launcher_tables.c.j2",
     "launcher_functions.c": "launcher/python/launcher_functions.c.j2",
+    "library_functions.c": "launcher/library/library_functions.c.j2",
+    "include/{symbol}/kernels.h": "package/kernels.h.j2",
+    "cmake/{symbol}Config.cmake": "package/config.cmake.j2",
+    "cmake/{symbol}ConfigVersion.cmake": "package/config_version.cmake.j2",
 }
-"""Sources of a package, and what they are rendered from."""
+"""Sources of a package, and what they are rendered from; `{symbol}` is its name in C."""
 
 _OF_OPERATORS = ("operators.py", "operators.pyi", "_torch.py")
 """Those that a package without operators has not."""
@@ -92,13 +96,13 @@ def render(package_dir: Path, table: PackageTable) -> list[Path]:
     context = _context(table)
     left_out = _OF_OPERATORS if not table.operators else ()
     made = {name: template for name, template in templates().items() if name not in left_out}
-    texts = {name: template.render(context) for name, template in made.items()}
+    texts = {name.format(**context): template.render(context) for name, template in made.items()}
     texts["_selection.py"] = Path(selection.__file__).read_text(encoding="utf-8")
     texts["py.typed"] = ""
-    package_dir.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, text in sorted(texts.items()):
         path = package_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         data = text.encode()
         if not path.exists() or path.read_bytes() != data:
             path.write_bytes(data)
@@ -124,7 +128,8 @@ def templates() -> dict[str, jinja2.Template]:
         "python": repr,
         "python_doc": python_doc,
         "pyi_parameters": pyi_parameters,
-        "c_parameter": c_parameter,
+        "c_comment": c_comment,
+        "cpp_name": cpp_name,
     }
     return {name: environment.get_template(template) for name, template in FILES.items()}
 
@@ -132,7 +137,8 @@ def templates() -> dict[str, jinja2.Template]:
 def _context(table: PackageTable) -> dict[str, Any]:
     """The values that the templates use."""
     passed_lists: dict[tuple[tuple[int, str], ...], int] = {}
-    kernels = [_kernel_context(kernel, passed_lists) for kernel in table.kernels]
+    archives = [name for name, _ in table.archives]
+    kernels = [_kernel_context(kernel, passed_lists, archives) for kernel in table.kernels]
     maps = list(
         dict.fromkeys(type_ for passed in passed_lists for _, type_ in passed if TensorMapType.parse(type_))
     )
@@ -141,9 +147,13 @@ def _context(table: PackageTable) -> dict[str, Any]:
     return {
         "operators": operators,
         "operator_tables": [operator_context(operator) for operator in table.operators],
+        **functions_of_package(
+            [(table, python["doc"]) for table, python in zip(table.operators, operators)],
+            [(kernel, kernel_doc(kernel)) for kernel in table.kernels],
+        ),
         "bare_launches": bare_launches(table.operators, table.kernels),
         "package": table.package,
-        "symbol": table.package.replace(".", "_"),
+        "symbol": symbol_of(table.package),
         "version": table.version,
         "doc": _package_doc(table),
         "build_id": table.build_id,
@@ -170,6 +180,11 @@ def _context(table: PackageTable) -> dict[str, Any]:
         "hint_16": HINT_16,
         "hint_1": HINT_1,
     }
+
+
+def symbol_of(package: str) -> str:
+    """The name of a package in C, in CMake and of its library."""
+    return package.replace(".", "_")
 
 
 def _package_doc(table: PackageTable) -> str:
@@ -203,7 +218,7 @@ class _KernelContext:
 
 
 def _kernel_context(
-    kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str], ...], int]
+    kernel: KernelTable, passed_lists: dict[tuple[tuple[int, str], ...], int], archives: Sequence[str]
 ) -> _KernelContext:
     rows = []
     for row in kernel.rows:
@@ -212,7 +227,8 @@ def _kernel_context(
             "passed_count": len(row.passed),
             "map_count": _map_count(row.passed),
         }
-        rows.append({**vars(row), "threads": 32 * row.num_warps, "passed_list": number, **counts})
+        own = {"threads": 32 * row.num_warps, "passed_list": number, "archive_number": archives.index(row.archive)}
+        rows.append({**vars(row), **own, **counts})
     return _KernelContext(kernel, rows)
 
 
@@ -332,12 +348,6 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
         f"{p.name}: {kinds[p.kind]}{' | None = None' if p.grid_only else ''}" for p in kernel.table.given
     ]
     return [*positional, *selection.keyword_texts(kernel.table, annotations)]
-
-
-def c_parameter(parameter: LaunchParameter) -> str:
-    """A comment for the C header: kind and types of an argument."""
-    star = "*" if parameter.kind == "pointer" else ""
-    return " or ".join(star + name for name in parameter.types)
 
 
 def kernel_doc(kernel: KernelTable) -> str:

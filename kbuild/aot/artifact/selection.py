@@ -19,7 +19,7 @@ option and condition.  A row requires bits of each word.  The first row whose bi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _TYPE_NAMES = (
     "i1",
@@ -133,6 +133,8 @@ class VariantEntry:
     """The first size of the grid has to be a multiple of this."""
     launch_pdl: bool = False
     """Whether the driver may begin it before the launch before it has ended."""
+    place: tuple[int, ...] = field(default=(0, 0, 0, 0), repr=False)
+    """Where its code is in the archive, for the library of C: `archive.Place`."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from kbuild import __version__
 from kbuild.aot import toolchain
 from kbuild.aot.artifact import record, rendering, sbom, tables, wheel
-from kbuild.aot.artifact.archive import ArchiveEntry, write_archive
+from kbuild.aot.artifact.archive import ArchiveEntry, Place, write_archive
 from kbuild.aot.artifact.distribution import Distribution, read_distribution
 from kbuild.aot.artifact.partial import partial_package
 from kbuild.aot.artifact.platforms import Platform, parse_platform, platform_tag
@@ -36,7 +36,7 @@ from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 from kbuild.targets import devices_of
 
-SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "py.typed")
+SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "*.cmake", "py.typed")
 """Files of the package's directory that go into the wheel."""
 
 
@@ -95,7 +95,7 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
         distribution,
         toolchain.llvm_versions(),
     )
-    name, data = pack(contents, build / "package", fields["cc"], platform, build / LAUNCHER)
+    name, data = pack(contents, build / "package", fields["cc"], platform, (build / LAUNCHER).parent)
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     package_files = wheel.read_tree(directory, ["*"], build)
@@ -109,12 +109,12 @@ def pack(
     folder: Path,
     cc: Sequence[str],
     platform: Platform | None = None,
-    core: Path | None = None,
+    cores: Path | None = None,
 ) -> tuple[str, bytes]:
     """The name and the bytes of the wheel; `folder` has its archives, and gets the rest of the package.
 
-    `cc` is the C compiler, for `platform` where that is not this one, and `core` the launcher's object file, which it
-    makes if there is none.
+    `cc` is the C compiler, for `platform` where that is not this one, and `cores` the folder with the object files of
+    the libraries, which it makes if there is none.
     """
     package = partial_package(contents.manifest.package, contents.archs)
     manifest = replace(contents.manifest, package=package)
@@ -123,8 +123,9 @@ def pack(
     versions = {str(facts["ptxas_version"]) for _, facts in contents.rows}
     driver = driver_of(package, versions)
     rendering.render(directory, tables.make_table(manifest, contents.rows, driver))
-    launcher = build_launcher(directory, cc, core, platform.machine if platform else "")
-    tag = platform_tag(launcher.read_bytes(), platform)
+    symbol = rendering.symbol_of(package.name)
+    libraries = build_launcher(directory, cc, cores, platform.machine if platform else "", symbol)
+    tag = platform_tag([library.read_bytes() for library in libraries], platform)
     compiler, compiler_version = toolchain.compiler_version(cc)
     tools = {
         "kbuild": __version__,
@@ -163,25 +164,28 @@ def write_archives(
     code is.
 
     Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index),
-    `key`, and `ptx_key` where the PTX is shipped too; `params` have the types of the signature, those of
+    `key` and `place`, and `ptx_key` and `ptx_place` where the PTX is shipped too; `params` have the types of the signature, those of
     `portable` as well.
     """
-    places: dict[str, dict[str, Any]] = {}
+    archives: dict[str, dict[str, Any]] = {}
+    places: dict[str, dict[str, Place]] = {}
     for arch in manifest.package.archs:
         chosen = [one for one in built if one.job.variant.arch == arch]
         if chosen:
             entries = [entry for one in chosen for entry in _entries(one, manifest)]
-            places[arch] = {
-                "archive": arch,
-                "archive_sha256": write_archive(directory / f"{arch}.kbz", entries),
-            }
+            digest, by_key = write_archive(directory / f"{arch}.kbz", entries)
+            archives[arch] = {"archive": arch, "archive_sha256": digest}
+            places[arch] = by_key
     rows: list[tuple[Variant, dict[str, Any]]] = []
     for one in built:
         variant = one.job.variant
-        facts: dict[str, Any] = _typed(one.facts, variant) | places[variant.arch] | {"key": key(one)}
+        found, name = places[variant.arch], key(one)
+        facts: dict[str, Any] = _typed(one.facts, variant) | archives[variant.arch]
+        facts |= {"key": name, "place": found[name]}
         if "portable" in facts:
             facts["portable"] = _typed(facts["portable"], variant)
-        facts |= {"ptx_key": f"{key(one)}.ptx"} if _ships_ptx(one, manifest) else {}
+        if _ships_ptx(one, manifest):
+            facts |= {"ptx_key": f"{name}.ptx", "ptx_place": found[f"{name}.ptx"]}
         rows.append((variant, facts))
     return rows
 

@@ -1,9 +1,10 @@
-"""Compiling a package's launcher to one shared library that any CPython from 3.10 on loads.
+"""Compiling the two shared libraries of a package: the launcher, which any CPython from 3.10 on loads, and the
+library for C, which needs no Python.
 
-The launcher proper, `launcher.c` among the templates, is the same for all packages: a build compiles it
-beside the kernels. What a package adds, `launcher_tables.c`, needs the facts of all cubins, and so comes
-last; it is short. The library is linked against the C library alone: Python's functions come from the
-process, the driver's by dlopen.
+Their proper parts, `python/launcher.c` and `library/library.c` among the templates, are the same for all packages:
+a build compiles them beside the kernels. What a package adds, `launcher_tables.c` and the functions of each library,
+needs the facts of all cubins, and so comes last; it is short. Both are linked against the C library alone: Python's
+functions come from the process, the driver's by dlopen.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from kbuild.aot import toolchain
 from kbuild.aot.artifact.platforms import this_machine
 from kbuild.aot.build import records
 from kbuild.aot.build.cache import Cache
-from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD
+from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD, STATE
 from kbuild.aot.files import templates_directory, write_files
 from kbuild.aot.identity import bytes_digest
 from kbuild.errors import ToolError
 
 LIBRARY = "_launcher.abi3.so"
 TABLES = "launcher_tables.c"
-FUNCTIONS = "launcher_functions.c"
+CORES = {"launcher.o": "python/launcher.c", "library.o": "library/library.c"}
+"""What is the same for all packages: object files, and their sources among the templates."""
 
-# The launcher proper is compiled at -O2, which makes a call of an operator 8 % shorter, and comes from the cache; the
-# tables are compiled in every build.
+# What is the same for all packages is compiled at -O2, which makes a call of an operator 8 % shorter, and comes from
+# the cache; the tables are compiled in every build.
 _FLAGS = (
     "-std=gnu11",
     "-O1",
@@ -75,77 +77,93 @@ def foreign_headers(machine: str) -> dict[str, bytes]:
 
 
 def core_command(cc: Sequence[str], output: str, headers: str = "") -> list[str]:
-    """The command that compiles the launcher proper, its output last; ToolError where Python's headers are
-    missing.
+    """The command that compiles the proper part of one of the libraries, its output last, whose name says which;
+    ToolError where Python's headers are missing.
 
     `headers` is the folder of the `foreign_headers`, where there are such.
     """
+    templates = templates_directory() / "launcher"
     return [
         *cc,
         *_FLAGS,
         "-O2",
         f"-I{python_headers()}",
         *([f"-I{headers}"] if headers else []),
-        f"-I{templates_directory() / 'launcher'}",
+        f"-I{templates}",
         "-c",
-        str(templates_directory() / "launcher/python/launcher.c"),
+        str(templates / CORES[Path(output).name]),
         "-o",
         output,
     ]
 
 
-def compile_launcher(job: bytes, command: Sequence[str], cache: Cache) -> None:
-    """The step of a build, in its directory, that compiles the launcher proper by a command of `core_command`,
-    or takes it from the cache: it is the same for all packages."""
+def compile_launcher(job: bytes, commands: Sequence[Sequence[str]], cache: Cache) -> None:
+    """The step of a build, in its directory, that compiles the proper parts of the libraries by `core_command`s, or
+    takes them from the cache: they are the same for all packages."""
     identity = bytes_digest(job)
     found = cache.get(identity)
     if found is None:
         with tempfile.TemporaryDirectory(prefix=".launcher-", dir=Path(LAUNCHER).parent) as folder:
-            made = Path(folder, "launcher.o")
-            toolchain.run([*command[:-1], str(made)], Path())
-            found = {"launcher.o": made.read_bytes()}
+            made = {name: Path(folder, name) for name in CORES}
+            for command in commands:
+                toolchain.run([*command[:-1], str(made[Path(command[-1]).name])], Path())
+            found = {name: path.read_bytes() for name, path in made.items()}
         cache.put(identity, found)
-    records.write(Path(), LAUNCHER_RECORD, {LAUNCHER: found["launcher.o"]}, identity)
+    records.write(Path(), LAUNCHER_RECORD, {f"{STATE}/{name}": found[name] for name in CORES}, identity)
 
 
-def link_command(cc: Sequence[str], core: str, output: str) -> list[str]:
-    """The command that compiles the tables and links the library, to be run in the package's directory.
+def tables_command(cc: Sequence[str], output: str) -> list[str]:
+    """The command that compiles the tables, to be run in the package's directory.
 
-    Relative names keep the library the same everywhere; `core` is the launcher's object file.
+    Relative names keep what is made the same everywhere.
     """
-    return [
-        *cc,
-        *_FLAGS,
-        *_LINK_FLAGS,
-        f"-I{templates_directory() / 'launcher'}",
-        TABLES,
-        FUNCTIONS,
-        core,
-        "-o",
-        output,
-        "-ldl",
-        "-lpthread",
-    ]
+    return [*cc, *_FLAGS, f"-I{templates_directory() / 'launcher'}", "-c", TABLES, "-o", output]
+
+
+def link_command(cc: Sequence[str], functions: str, objects: Sequence[str], output: str) -> list[str]:
+    """The command that compiles the functions of a library and links it, to be run in the package's directory.
+
+    `objects` are the tables and the library's proper part.
+    """
+    include = f"-I{templates_directory() / 'launcher'}"
+    return [*cc, *_FLAGS, *_LINK_FLAGS, include, functions, *objects, "-o", output, "-ldl", "-lpthread"]
 
 
 def build_launcher(
-    package_dir: Path, cc: Sequence[str] = ("cc",), core: Path | None = None, machine: str = ""
-) -> Path:
-    """Make `_launcher.abi3.so` in a package's directory from the `launcher_tables.c` there, and give its
-    path.
+    package_dir: Path,
+    cc: Sequence[str] = ("cc",),
+    cores: Path | None = None,
+    machine: str = "",
+    symbol: str = "",
+) -> list[Path]:
+    """Make the libraries in a package's directory from the sources there, and give their paths, the launcher's first.
 
-    `cc` is the compiler with arguments that come before all others, `core` the launcher's object file, which
-    is compiled first if there is none, for `machine` if that is another one.  ToolError where the compiler or
-    Python's headers are missing, or the compiler fails.
+    `cc` is the compiler with arguments that come before all others, `cores` the folder with the object files of what
+    is the same for all packages, which are compiled first if there is none, for `machine` if that is another one.
+    `symbol` is the package's name in C, by default the directory's.  ToolError where the compiler or Python's headers
+    are missing, or the compiler fails.
     """
-    library = package_dir / LIBRARY
+    libraries = {
+        LIBRARY: ("launcher_functions.c", "launcher.o"),
+        library_name(symbol or package_dir.name): ("library_functions.c", "library.o"),
+    }
     with tempfile.TemporaryDirectory(prefix=".launcher-", dir=package_dir) as folder:
-        if core is None:
-            core, headers = Path(folder, "launcher.o").absolute(), foreign_headers(machine) if machine else {}
+        if cores is None:
+            cores, headers = Path(folder).absolute(), foreign_headers(machine) if machine else {}
             write_files({Path(folder, name): data for name, data in headers.items()})
-            toolchain.run(core_command(cc, str(core), str(core.parent) if headers else ""), package_dir)
-        made = Path(folder, LIBRARY)
-        toolchain.run(link_command(cc, str(core.absolute()), f"{made.parent.name}/{LIBRARY}"), package_dir)
-        os.chmod(made, 0o755)
-        os.replace(made, library)
-    return library
+            for name in CORES:
+                command = core_command(cc, str(cores / name), str(cores) if headers else "")
+                toolchain.run(command, package_dir)
+        name = Path(folder).name
+        toolchain.run(tables_command(cc, f"{name}/tables.o"), package_dir)
+        for library, (functions, core) in libraries.items():
+            objects = [f"{name}/tables.o", str((cores / core).absolute())]
+            toolchain.run(link_command(cc, functions, objects, f"{name}/{library}"), package_dir)
+            os.chmod(Path(folder, library), 0o755)
+            os.replace(Path(folder, library), package_dir / library)
+    return [package_dir / library for library in libraries]
+
+
+def library_name(symbol: str) -> str:
+    """The file name of the library for C of a package with this name in C."""
+    return f"lib{symbol}.so"

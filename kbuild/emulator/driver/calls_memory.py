@@ -16,8 +16,7 @@ _ON_DEVICE = 2
 """CU_MEMORYTYPE_DEVICE."""
 
 
-@call(unsafe_in_capture=True)
-def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
+def _allocate(driver: Driver, address: int, size: int) -> None:
     if size <= 0:
         raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the size is zero")
     context = driver.context
@@ -26,14 +25,35 @@ def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
     host.put(address, "Q", allocated)
 
 
+def _free(driver: Driver, address: int) -> None:
+    driver.locate(address).heap.free(address)
+    for context in driver.contexts():
+        context.memory.discard(address)
+
+
+@call(unsafe_in_capture=True)
+def cuMemAlloc_v2(driver: Driver, address: Pointer, size: Size) -> None:
+    _allocate(driver, address, size)
+
+
 @call(unsafe_in_capture=True)
 def cuMemFree_v2(driver: Driver, address: Word) -> None:
     if not address:
         return
     driver.context.finish()
-    driver.locate(address).heap.free(address)
-    for context in driver.contexts():
-        context.memory.discard(address)
+    _free(driver, address)
+
+
+@call(since=11020)
+def cuMemAllocAsync(driver: Driver, address: Pointer, size: Size, stream: Pointer) -> None:
+    driver.stream(stream)
+    _allocate(driver, address, size)
+
+
+@call(since=11020)
+def cuMemFreeAsync(driver: Driver, address: Word, stream: Pointer) -> None:
+    driver.locate(address)
+    driver.submit(driver.stream(stream), lambda: _free(driver, address))
 
 
 @call()

@@ -1,19 +1,25 @@
 /* From a call of an operator to the arguments of its launches. */
 
-static uint64_t option_bits(const Option *option, const OpLaunch *launch, int index, const Value *value, const char *word)
+/* The values of an option that a number or a word is, one bit each. */
+static uint64_t bits_of_option(const Option *option, const Value *value, int is_number, const char *word)
 {
     uint64_t bits = 0;
-    if (launch->words[index] == -2)
-        return option->standard < 0 ? ~UINT64_C(0) : UINT64_C(1) << option->standard;
     for (int i = 0; i < option->count; i++) {
         const OptionValue *known = &option->values[i];
         int is_same = word ? known->text && strcmp(known->text, word) == 0
                     : known->text ? 0
-                    : launch->is_number[index] ? (known->is_float ? known->number : (double)known->integer) == value->number
+                    : is_number ? (known->is_float ? known->number : (double)known->integer) == value->number
                     : known->is_float ? known->number == (double)value->integer : known->integer == value->integer;
         bits |= (uint64_t)is_same << i;
     }
     return bits;
+}
+
+static uint64_t option_bits(const Option *option, const OpLaunch *launch, int index, const Value *value, const char *word)
+{
+    if (launch->words[index] == -2)
+        return option->standard < 0 ? ~UINT64_C(0) : UINT64_C(1) << option->standard;
+    return bits_of_option(option, value, launch->is_number[index], word);
 }
 
 /* The arguments of one launch, as its kernel has them. */

@@ -11,7 +11,8 @@
 __asm__(".symver dlopen, dlopen@" FIRST_VERSION "\n"
         ".symver dlsym, dlsym@" FIRST_VERSION "\n"
         ".symver dlclose, dlclose@" FIRST_VERSION "\n"
-        ".symver dlerror, dlerror@" FIRST_VERSION);
+        ".symver dlerror, dlerror@" FIRST_VERSION "\n"
+        ".symver dladdr, dladdr@" FIRST_VERSION);
 #endif
 
 typedef int CUresult;

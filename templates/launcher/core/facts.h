@@ -19,7 +19,7 @@ static inline uint64_t integer_facts(int64_t value, int large)
 }
 
 /* The DLPack structures, version 0: https://dmlc.github.io/dlpack */
-typedef struct {
+typedef struct DLTensor {
     void *data;
     struct { int32_t device_type, device_id; } device;
     int32_t ndim;
@@ -68,6 +68,26 @@ static uint64_t type_of_dlpack(const DLTensor *tensor)
 
 /* What one axis of a tensor is like; the other two count where the axis is there. */
 typedef struct { int64_t rank, size, stride; /* in elements */ } Axis;
+
+/* The same of a DLPack tensor; -1 where it is malformed, or there is none. */
+static int dlpack_axis(const DLTensor *tensor, int axis, Axis *found)
+{
+    if (!tensor)
+        return -1;
+    found->rank = tensor->ndim;
+    if (found->rank <= axis)
+        return 0;
+    found->size = tensor->shape[axis];
+    found->stride = 1;
+    if (tensor->strides) {
+        found->stride = tensor->strides[axis];
+        return 0;
+    }
+    for (int i = axis + 1; i < tensor->ndim; i++)
+        if (__builtin_mul_overflow(found->stride, tensor->shape[i], &found->stride))
+            return -1;
+    return 0;
+}
 
 /* A size or stride of an axis of a tensor that the kernel takes as a tensor descriptor.  An axis of one element has any stride. */
 static int check_extent(const Kernel *kernel, int index, const Axis *found, Value *values, uint64_t *fact)

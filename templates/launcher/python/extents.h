@@ -49,25 +49,6 @@ static int interface_extent(PyObject *interface, int axis, Axis *found)
     return status;
 }
 
-static int dlpack_extent(const DLTensor *tensor, int axis, Axis *found)
-{
-    if (!tensor)
-        return -1;
-    found->rank = tensor->ndim;
-    if (found->rank <= axis)
-        return 0;
-    found->size = tensor->shape[axis];
-    found->stride = 1;
-    if (tensor->strides) {
-        found->stride = tensor->strides[axis];
-        return 0;
-    }
-    for (int i = axis + 1; i < tensor->ndim; i++)
-        if (__builtin_mul_overflow(found->stride, tensor->shape[i], &found->stride))
-            return -1;
-    return 0;
-}
-
 /* A size or stride of an axis of a tensor, read off it. */
 static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
 {
@@ -75,7 +56,7 @@ static int read_extent(const Kernel *kernel, int index, PyObject *value, Call *c
     PyObject *held = held_of(call, extent->tensor);
     Axis found = { 0, 0, 0 };
     if (held && PyCapsule_CheckExact(held)) {
-        if (dlpack_extent(tensor_of(held), extent->axis, &found) < 0)
+        if (dlpack_axis(tensor_of(held), extent->axis, &found) < 0)
             return malformed(kernel, extent->tensor, "__dlpack__()");
     } else if (held) {
         if (interface_extent(held, extent->axis, &found) < 0)

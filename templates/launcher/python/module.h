@@ -76,7 +76,7 @@ static PyObject *place_of_row(PyObject *module, PyObject *number)
     long row = PyLong_AsLong(number);
     if (PyErr_Occurred() || row < 0 || row >= row_count)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_IndexError, "no such row");
-    return Py_BuildValue("ssss", kernel_of_row(row)->name, rows[row].archive, rows[row].key, rows[row].sha256);
+    return Py_BuildValue("ssss", kernel_of_row(row)->name, archives[rows[row].archive].name, rows[row].key, rows[row].sha256);
 }
 
 /* _select(kernel, facts): (row or NO_ROW or AMBIGUOUS, the first failing fact of each row or -1). */

@@ -23,7 +23,7 @@ static int read_axes(const Operator *op, int index, PyObject *value, Call *call,
     do {
         int status;
         if (held && PyCapsule_CheckExact(held))
-            status = dlpack_extent(tensor_of(held), axis, &found) < 0 ? malformed(&op->arguments, index, "__dlpack__()") : 0;
+            status = dlpack_axis(tensor_of(held), axis, &found) < 0 ? malformed(&op->arguments, index, "__dlpack__()") : 0;
         else if (held)
             status = interface_extent(held, axis, &found) < 0 ? malformed(&op->arguments, index, "__cuda_array_interface__") : 0;
         else

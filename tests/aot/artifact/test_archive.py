@@ -4,6 +4,7 @@ tests/launcher."""
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +29,16 @@ ENTRIES = [
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
-    digest = write_archive(tmp_path / "sm_90.kbz", ENTRIES)
+    digest, places = write_archive(tmp_path / "sm_90.kbz", ENTRIES)
     data = (tmp_path / "sm_90.kbz").read_bytes()
     assert entries_of(data) == sorted(ENTRIES, key=lambda entry: entry.key) and data[8:40].hex() == digest
     assert entries_of(encode([])) == []
+    start = 40 + int.from_bytes(data[4:8], "little")
+    for one in ENTRIES:
+        place = places[one.key]
+        blob = data[start + place.offset :][: place.stored]
+        image = zlib.decompress(blob) if place.stored < place.size else blob
+        assert (image, zlib.crc32(image)) == (one.data, place.crc)
 
 
 def test_the_same_entries_give_the_same_bytes() -> None:

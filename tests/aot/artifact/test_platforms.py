@@ -100,22 +100,22 @@ def launcher_of(machine: str) -> bytes:
 
 def test_a_launcher_of_another_machine_has_no_tag() -> None:
     assert elf_machine(launcher_of(OTHER)) == OTHER and elf_machine(launcher_of(HERE)) == HERE
-    assert platform_tag(launcher_of(OTHER), parse_platform(OTHER)) == f"manylinux_2_17_{OTHER}"
+    assert platform_tag([launcher_of(OTHER)], parse_platform(OTHER)) == f"manylinux_2_17_{OTHER}"
     with pytest.raises(ToolError, match=f"the C compiler makes code for {OTHER}, and this machine is {HERE}"):
-        platform_tag(launcher_of(OTHER))
+        platform_tag([launcher_of(OTHER)])
     with pytest.raises(ToolError, match=f"--platform is {OTHER}, and the C compiler makes code for {HERE}"):
-        platform_tag(launcher_of(HERE), parse_platform(OTHER))
+        platform_tag([launcher_of(HERE)], parse_platform(OTHER))
     strange = launcher_of(HERE).replace(b"\x3e\0", b"\xf3\0")
     assert elf_machine(strange) == "ELF machine 243"
 
 
 def test_a_launcher_with_too_new_a_glibc_has_no_older_tag() -> None:
     newer = launcher_of(OTHER) + b"\0GLIBC_2.34\0"
-    assert platform_tag(newer, parse_platform(OTHER)) == f"manylinux_2_34_{OTHER}"
-    assert platform_tag(newer, parse_platform(f"manylinux_2_39_{OTHER}")) == f"manylinux_2_39_{OTHER}"
-    assert platform_tag(newer, parse_platform(f"linux_{OTHER}")) == f"linux_{OTHER}"
+    assert platform_tag([newer], parse_platform(OTHER)) == f"manylinux_2_34_{OTHER}"
+    assert platform_tag([newer], parse_platform(f"manylinux_2_39_{OTHER}")) == f"manylinux_2_39_{OTHER}"
+    assert platform_tag([newer], parse_platform(f"linux_{OTHER}")) == f"linux_{OTHER}"
     with pytest.raises(ToolError, match=r"--platform is manylinux_2_28_\w+, but .* needs glibc 2\.34"):
-        platform_tag(newer, parse_platform(f"manylinux_2_28_{OTHER}"))
+        platform_tag([newer], parse_platform(f"manylinux_2_28_{OTHER}"))
 
 
 def program(path: Path) -> Path:
@@ -216,7 +216,7 @@ def test_headers_of_debian_do_for_another_machine(
     tool = cross_compiler()
     assert tool is not None
     made = build_launcher(project / "build/package/demo_kernels", [tool.path, *tool.arguments], machine=OTHER)
-    assert elf_machine(made.read_bytes()) == OTHER
+    assert {elf_machine(path.read_bytes()) for path in made} == {OTHER}
 
 
 @needs_cross_compiler
@@ -235,7 +235,7 @@ def test_pyconfig_says_of_this_machine_what_holds_of_the_other(tmp_path: Path) -
     checks = [f'_Static_assert(sizeof({type_}) == SIZEOF_{name}, "");' for name, type_ in sizes.items()]
     text = "\n".join(["#include <pyconfig.h>", "#include <stddef.h>", "#include <time.h>", *checks])
     (tmp_path / "sizes.c").write_text(f"{text}\n")
-    command = core_command([tool.path, *tool.arguments], "sizes.o")
+    command = core_command([tool.path, *tool.arguments], "launcher.o")
     command[command.index("-c") + 1] = "sizes.c"
     subprocess.run(command, cwd=tmp_path, check=True)
 

@@ -209,14 +209,15 @@ def test_names_that_lead_out_are_refused(name: str) -> None:
 
 
 def test_platform_tags(built: tuple[BuildOptions, BuildResult]) -> None:
-    launcher = (built[0].project / "build/package/demo_kernels/_launcher.abi3.so").read_bytes()
+    folder = built[0].project / "build/package/demo_kernels"
+    launcher, library = ((folder / name).read_bytes() for name in ("_launcher.abi3.so", "libdemo_kernels.so"))
     assert needed_libraries(launcher) <= {b"libc.so.6", b"libdl.so.2", b"libpthread.so.0"}
-    tag = platform_tag(launcher)
+    tag = platform_tag([launcher, library])
     assert tag.startswith(("manylinux_2_17_", "linux_")), (
         "it runs on any glibc from 2.17 on, whatever it was built with"
     )
     # Whatever needs a glibc that is not here yet, or another library, is for this machine alone.
-    assert platform_tag(launcher + b"GLIBC_2.999").startswith("linux_")
-    assert platform_tag(launcher.replace(b"libc.so.6\0", b"libX.so.6\0")).startswith("linux_")
+    assert platform_tag([launcher, launcher + b"GLIBC_2.999"]).startswith("linux_")
+    assert platform_tag([launcher.replace(b"libc.so.6\0", b"libX.so.6\0")]).startswith("linux_")
     with pytest.raises(ValueError):
         needed_libraries(b"#!/bin/sh")

@@ -43,6 +43,8 @@ FILES = {
         name: f"package/{name}.j2"
         for name in (
             "__init__.py",
+            "_jax.py",
+            "_shapes.py",
             "_table.py",
             "_torch.py",
             "dispatch.py",
@@ -61,7 +63,7 @@ FILES = {
 }
 """Sources of a package, and what they are rendered from; `{symbol}` is its name in C."""
 
-_OF_OPERATORS = ("operators.py", "operators.pyi", "_torch.py")
+_OF_OPERATORS = ("operators.py", "operators.pyi", "_jax.py", "_shapes.py", "_torch.py")
 """Those that a package without operators has not."""
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
@@ -176,6 +178,7 @@ def _context(table: PackageTable) -> dict[str, Any]:
         "max_maps": max((_map_count(passed) for passed in passed_lists), default=0) or 1,
         "types": list(TYPES.items()),
         "torch_dtypes": [(name, TYPES[type_]) for name, type_ in TORCH_DTYPES.items()],
+        "dtypes": [(type_, name) for name, type_ in TORCH_DTYPES.items()],
         "type_mask": TYPE_MASK,
         "hint_16": HINT_16,
         "hint_1": HINT_1,

@@ -19,8 +19,9 @@ from kbuild.aot.op.shapes import check_words, words_of
 from kbuild.errors import ManifestError
 
 _KINDS = ("int", "float", "bool", "str")
-_ARGUMENTS = ("stream", "torch")
-"""Names that no argument may have: every operator has a stream, and the module torch goes by its name."""
+_ARGUMENTS = ("stream", "torch", "_given")
+"""Names that no argument may have: every operator has a stream, the module torch goes by its name, and XLA's calls say
+what is given."""
 _FUNCTIONS = ("sys", "annotations", "OPERATORS")
 """Names of the module of operators, which none of them may have."""
 
@@ -40,7 +41,9 @@ def load_ops(
             if name in taken or (name != kernel.name and name in by_name):
                 reader.error((*path, "op", "name"), f"another function has the name {described(name)}")
             if name in _FUNCTIONS:
-                reader.error((*path, "op", "name"), f"{described(name)} is a name that the package needs itself")
+                reader.error(
+                    (*path, "op", "name"), f"{described(name)} is a name that the package needs itself"
+                )
             taken[name] = kernel.name
         found.append(replace(kernel, op=op))
     ops = {kernel.op.name: kernel.op for kernel in found if kernel.op}

@@ -1,13 +1,13 @@
-"""What a package's `operators.py`, its stub and its torch operators say, as the templates need it."""
+"""What a package's `operators.py`, its stub and its operators of torch and JAX say, as the templates need it."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
 from kbuild.aot.artifact.selection import KernelTable
-from kbuild.aot.manifest.model import TORCH_DTYPES
-from kbuild.aot.op.expressions import to_python
+from kbuild.aot.op.expressions import OpExpression, given_name, to_python
 from kbuild.aot.op.model import Op, OpScalar, OpTensor
 from kbuild.aot.op.tables import OperatorTable
 
@@ -22,7 +22,7 @@ def bare_launches(operators: Sequence[OperatorTable], kernels: Sequence[KernelTa
 
 
 def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict[str, Any]:
-    """An operator for `operators.py.j2`, `operators.pyi.j2` and `torch_operators.py.j2`."""
+    """An operator for `operators.py.j2`, its stub, and `_shapes.py.j2`, `_torch.py.j2` and `_jax.py.j2`."""
     op = table.op
     words = _words(table, kernels)
     arguments = [tensor.name for tensor in op.inputs] + [scalar.name for scalar in op.scalars]
@@ -46,6 +46,8 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
             for tensor in op.inputs
         ],
         "scalars": [scalar.name for scalar in op.scalars],
+        "kinds": [(scalar.name, scalar.kind, scalar.is_required) for scalar in op.scalars],
+        "size_names": _size_names(table),
         "outputs": [_output(op, tensor) for tensor in op.outputs],
         "output_names": outputs,
         "returns": [*op.returns],
@@ -145,13 +147,42 @@ def _output(op: Op, tensor: OpTensor) -> dict[str, Any]:
     shape = []
     for word, size in zip(tensor.dims, tensor.sizes):
         shape.append(word if size is None else to_python(size))
-    source = next((t.name for t in op.inputs if tensor.group and t.group == tensor.group), None)
-    dtype = f"{source}.dtype" if source else f"torch.{_torch_type(tensor.types[0])}"
-    return {"name": tensor.name, "shape": shape, "dtype": dtype}
+    return {"name": tensor.name, "shape": shape, "dtype": _dtype(op, tensor)}
 
 
-def _torch_type(name: str) -> str:
-    return next(torch for torch, own in TORCH_DTYPES.items() if own == name)
+def _dtype(op: Op, tensor: OpTensor) -> str:
+    """The type of an output in Python: that of the input that decides it, or the word for it."""
+    group = [t for t in op.inputs if tensor.group and t.group == tensor.group]
+    if not group:
+        return repr(tensor.types[0])
+    names = [t.name for t in group if not t.is_optional][:1] or [t.name for t in group]
+    text = names.pop()
+    for name in reversed(names):
+        text = f"({name} if {name} is not None else {text})"
+    return f"{text}.dtype"
+
+
+def _size_names(table: OperatorTable) -> list[str]:
+    """Statements for what sizes of outputs name beside dimensions: constants, what is given, defaults of scalars."""
+    op = table.op
+    named = {name for tensor in op.outputs for size in tensor.sizes for name in _names(size)}
+    for scalar in reversed(op.scalars):
+        named |= _names(scalar.computed) if scalar.name in named else set()
+    lines = [f"{name} = {value}" for name, value in table.constants if name in named]
+    for tensor in op.inputs:
+        if given_name(tensor.name) in named:
+            lines.append(f"{given_name(tensor.name)} = int({tensor.name} is not None)")
+    for scalar in op.scalars:
+        if scalar.name in named and not scalar.is_required:
+            default = to_python(scalar.computed) if scalar.computed else repr(scalar.default)
+            lines.append(f"{scalar.name} = {default} if {scalar.name} is None else {scalar.name}")
+    return lines
+
+
+def _names(expression: OpExpression | None) -> set[str]:
+    """The plain names in an expression."""
+    nodes = ast.walk(expression.tree) if expression else ()
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def _schema(op: Op, is_out: bool) -> str:

@@ -16,7 +16,7 @@ import pytest
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
-from tests.aot.op.project import MANIFEST, SCALE
+from tests.aot.op.project import CHOOSE, CHOOSE_MANIFEST, MANIFEST, SCALE
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 
@@ -29,7 +29,8 @@ def project(tmp_path_factory) -> Path:
     for name in ("vector_add", "sum", "layer_norm"):
         shutil.copy(KERNELS / f"{name}.py", root / "kernels")
     (root / "kernels" / "scale.py").write_text(SCALE)
-    (root / "kernels.toml").write_text(MANIFEST)
+    (root / "kernels" / "choose.py").write_text(CHOOSE)
+    (root / "kernels.toml").write_text(MANIFEST + CHOOSE_MANIFEST)
     result = build(BuildOptions(project=root, environment=dict(os.environ)), Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:

@@ -18,6 +18,35 @@ def scale_kernel(x, bias, counter, n, stride_x, factor, HAS_BIAS: tl.constexpr, 
     tl.atomic_add(counter, 1)
 '''
 
+CHOOSE = '''\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def choose_kernel(x, choice, bias, y, slope, counts, n, factor, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    """y = x·slope + bias, where the slope is the factor if there is a choice, else 0; counts the choices."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    chosen = tl.load(choice + offsets, mask=mask, other=0) != 0
+    slopes = tl.where(chosen, factor, 0.0)
+    values = tl.load(x + offsets, mask=mask).to(tl.float32) * slopes
+    if HAS_BIAS:
+        values += tl.load(bias + offsets, mask=mask).to(tl.float32)
+    tl.store(y + offsets, values, mask=mask)
+    tl.store(slope + offsets, slopes, mask=mask)
+    tl.store(counts + tl.program_id(0), tl.sum(chosen.to(tl.int32)))
+
+
+@triton.jit
+def choose_backward_kernel(dy, slope, dx, dbias, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    gradients = tl.load(dy + offsets, mask=mask)
+    tl.store(dx + offsets, gradients.to(tl.float32) * tl.load(slope + offsets, mask=mask), mask=mask)
+    tl.store(dbias + offsets, gradients, mask=mask)
+'''
+
 MANIFEST = """\
 schema = 1
 [package]
@@ -95,4 +124,36 @@ zeros = ["counter"]
 scalars = { factor = "N ** -0.5", mode = "'keep'" }
 returns = ["x", "counter"]
 bind = { n = "N", stride_x = "stride(x, N)", HAS_BIAS = "given(bias)", MODE = "mode" }
+"""
+
+CHOOSE_MANIFEST = """\
+[[kernel]]
+name = "choose"
+source = "kernels/choose.py"
+grid = ["cdiv(n, BLOCK)"]
+args = { "x, bias, y" = "*{dtype}", "choice, counts" = "*i32", slope = "*fp32", n = "i32", factor = "fp32" }
+matrix = { dtype = ["fp32", "fp16"], HAS_BIAS = [false, true] }
+config = [{ BLOCK = 64, num_warps = 1 }]
+[kernel.op]
+inputs = { x = "*shape", choice = "*shape", bias = "*shape" }
+optional = ["bias"]
+outputs = { y = "*shape", slope = "*shape", counts = "max(programs,BLOCK//32)+given(bias)" }
+zeros = ["counts"]
+scalars = { factor = 2.0, programs = "cdiv(shape, 64)" }
+returns = ["y", "counts"]
+bind = { n = "shape", HAS_BIAS = "given(bias)" }
+backward = { op = "choose_backward", bind = { dy = "grad(y)" }, grads = { x = "dx", bias = "dbias" } }
+
+[[kernel]]
+name = "choose_backward"
+source = "kernels/choose.py"
+function = "choose_backward_kernel"
+grid = ["cdiv(n, BLOCK)"]
+args = { "dy, dx, dbias" = "*{dtype}", slope = "*fp32", n = "i32" }
+matrix = { dtype = ["fp32", "fp16"] }
+config = [{ BLOCK = 64, num_warps = 1 }]
+[kernel.op]
+inputs = { dy = "*shape", slope = "*shape" }
+outputs = { "dx, dbias" = "*shape" }
+bind = { n = "shape" }
 """

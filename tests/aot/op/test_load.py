@@ -164,6 +164,11 @@ MISTAKES = {
         'inputs = { "x, y, torch" = "*shape" }',
         "op.inputs.torch: this name is taken, or one that every operator has",
     ),
+    "a scalar called _given": (
+        'scalars = { factor = "N ** -0.5"',
+        'scalars = { _given = 1, factor = "N ** -0.5"',
+        "op.scalars._given: a tensor or a dimension has this name, or every operator",
+    ),
     "no backward operator": (
         'zeros = ["counter"]',
         'zeros = ["counter"]\nbackward = { op = "scale_backward", grads = { x = "dx" } }',

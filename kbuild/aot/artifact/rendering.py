@@ -150,8 +150,8 @@ def _context(table: PackageTable) -> dict[str, Any]:
         "operators": operators,
         "operator_tables": [operator_context(operator) for operator in table.operators],
         **functions_of_package(
-            [(table, python["doc"]) for table, python in zip(table.operators, operators)],
-            [(kernel, kernel_doc(kernel)) for kernel in table.kernels],
+            [(table, python["c_doc"]) for table, python in zip(table.operators, operators)],
+            [(kernel, kernel_doc(kernel, is_for_c=True)) for kernel in table.kernels],
         ),
         "bare_launches": bare_launches(table.operators, table.kernels),
         "package": table.package,
@@ -353,8 +353,9 @@ def pyi_parameters(kernel: _KernelContext) -> list[str]:
     return [*positional, *selection.keyword_texts(kernel.table, annotations)]
 
 
-def kernel_doc(kernel: KernelTable) -> str:
-    """The doc string of a function: the author's text, then what the arguments and options take."""
+def kernel_doc(kernel: KernelTable, is_for_c: bool = False) -> str:
+    """The doc string of a function, or its comment in C: the author's text, then what the arguments and options
+    take."""
     lines = [kernel.doc.strip() or f"Launch the kernel {kernel.name}.", ""]
     shapes = {
         extent[0]: extent[2] for parameter in kernel.parameters if (extent := parameter.extent) is not None
@@ -367,6 +368,8 @@ def kernel_doc(kernel: KernelTable) -> str:
         default = f", by default {option.values[option.default]!r}" if option.default >= 0 else default
         choices = _choices([repr(value) if value == "" else str(value) for value in option.values])
         lines.append(f"{option.name}: {choices}{default}")
+    if is_for_c:
+        return "\n".join(lines) + "\n"
     lines.append(
         "stream: a torch.cuda.Stream or address of a CUstream, by default torch's current one, else the legacy stream"
     )

@@ -31,6 +31,7 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
         "name": op.name,
         "kernels": tuple(dict.fromkeys(launch.kernel for launch in op.launches)),
         "doc": operator_doc(op, words),
+        "c_doc": operator_doc(op, words, is_for_c=True),
         "signature": _signature(op),
         "stub": _stub(op, words),
         "result": _result(op),
@@ -107,8 +108,8 @@ def _result(op: Op) -> str:
     return "None" if not count else "_Array" if count == 1 else f"tuple[{', '.join(['_Array'] * count)}]"
 
 
-def operator_doc(op: Op, words: dict[str, list[str]]) -> str:
-    """The doc string of an operator: the author's text, then shapes, types and defaults."""
+def operator_doc(op: Op, words: dict[str, list[str]], is_for_c: bool = False) -> str:
+    """The doc string of an operator, or its comment in C: the author's text, then shapes, types and defaults."""
     lines = [op.doc.strip() or f"The operator {op.name}.", ""]
     for tensor in op.inputs:
         optional = ", or None" if tensor.is_optional else ""
@@ -121,7 +122,10 @@ def operator_doc(op: Op, words: dict[str, list[str]]) -> str:
         default = scalar.computed.text if scalar.computed else repr(scalar.default)
         lines.append(f"{scalar.name}: {what}" + ("" if scalar.is_required else f", by default {default}"))
     for tensor in op.outputs:
-        lines.append(f"{tensor.name}: {_tensor_doc(tensor)}, made unless it is given")
+        what = "written, NULL if it is not wanted" if is_for_c else "made unless it is given"
+        lines.append(f"{tensor.name}: {_tensor_doc(tensor)}, {what}")
+    if is_for_c:
+        return "\n".join(lines) + "\n"
     lines.append("stream: by default torch's current one, else the legacy stream")
     if op.returns:
         lines += ["", f"Returns {', '.join(op.returns)}."]

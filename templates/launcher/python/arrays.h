@@ -64,7 +64,7 @@ static PyObject *held_of(const Call *call, int index)
 }
 
 static struct { PyObject *data_ptr, *dtype, *get_device, *numel, *array_interface, *dlpack, *dlpack_device, *shape, *stride, *torch,
-                *torch_cuda, *requires_grad; } names;
+                *torch_cuda, *requires_grad, *jax; } names;
 
 /* The name of an object's class; NULL, without an exception, where its metaclass gives none. */
 static PyObject *name_of_type(PyObject *value)

@@ -7,7 +7,7 @@ static struct {
     PyObject *no_variant;   /* (kernel, ordinal, facts, arguments): raises NoVariantError */
     PyObject *driver_error; /* (call, code, name, text, version, row): raises DriverError */
     PyObject *launch_error; /* the class LaunchError */
-    PyObject *dispatch;     /* of operators.py: (operator, arguments): calls it by torch's dispatcher */
+    PyObject *dispatch;     /* of operators.py: (operator, arguments): calls it by JAX or torch's dispatcher */
     PyObject *allocate;     /* of operators.py: (name, array, shape, type): makes an array beside another */
 } hooks;
 

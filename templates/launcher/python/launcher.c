@@ -4,6 +4,7 @@
  * 16", "N <= 1024 holds"), takes the first row of its kernel whose required bits are all there, and launches that row's
  * cubin.  The facts of a few calls are remembered with their rows, so that a repeated call does not search the table. */
 
+#define _GNU_SOURCE /* dladdr */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>

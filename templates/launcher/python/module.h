@@ -157,6 +157,7 @@ static const PyMethodDef own_methods[] = {
     { "_grid", FASTCALL(call_grid), NULL },
     { "_place", place_of_row, METH_O, NULL },
     { "_launches", FASTCALL(operator_launches), NULL },
+    { "_xla_handler", xla_handler, METH_O, NULL },
     { "_select", select_facts, METH_VARARGS, NULL },
     { "_device_facts", facts_of_device, METH_VARARGS, NULL },
     { "_bind", bind_hooks, METH_VARARGS, NULL },
@@ -228,6 +229,7 @@ static int intern_names(void)
     names.shape = PyUnicode_InternFromString("shape");
     names.stride = PyUnicode_InternFromString("stride");
     names.torch = PyUnicode_InternFromString("torch");
+    names.jax = PyUnicode_InternFromString("jax");
     names.requires_grad = PyUnicode_InternFromString("requires_grad");
     names.torch_cuda = PyUnicode_InternFromString("torch.cuda");
     return PyErr_Occurred() ? -1 : 0;

@@ -13,6 +13,7 @@ typedef struct PyOpCall {
 } PyOpCall;
 
 #include "operator_outputs.h"
+#include "jax.h"
 
 /* Axes of a tensor by attributes of Python, an array interface or DLPack. */
 static int read_axes(const Operator *op, int index, PyObject *value, Call *call, Extents *extents)
@@ -133,11 +134,13 @@ static int is_for_torch(const PyOpCall *oc)
     return is_enabled < 0 ? -1 : 0;
 }
 
-/* Everything about the call that comes before anything is made; 1: torch's dispatcher has to see it. */
+/* Everything about the call that comes before anything is made; 1: JAX or torch's dispatcher has to see it. */
 static int read_operator_arguments(PyOpCall *oc, PyObject *const *arguments)
 {
     const Operator *op = oc->core.op;
     int first_output = op->input_count + op->scalar_count;
+    if (!oc->is_run && is_for_jax(op, arguments))
+        return 1;
     if (read_stream(arguments[first_output + op->output_count], &oc->call) < 0)
         return -1;
     for (int i = 0; i < op->input_count + op->output_count; i++) {

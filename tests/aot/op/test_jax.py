@@ -59,11 +59,7 @@ def stand_in(target: str, results: list[Any], vmap_method: str):
 
 @pytest.fixture(scope="module")
 def by_jax(ops) -> ModuleType:
-    """The module of JAX's operators, where C is as far as it knows of JAX: it gives arrays of JAX to `_dispatch`."""
-    operators = ops.operators
-    ops._launcher._xla_handler = lambda number: None
-    for number, name in enumerate(operators.OPERATORS):
-        setattr(operators, f"_{name}", lambda *arguments, n=number: operators._dispatch(n, arguments))
+    """The module of JAX's operators."""
     return importlib.import_module(f"{ops.__name__}._jax")
 
 

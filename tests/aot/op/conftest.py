@@ -16,19 +16,21 @@ import pytest
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
-from tests.aot.op.project import MANIFEST, SCALE
+from tests.aot.op.project import MANIFEST, write_kernels
 
-KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the sources of the project, for manifests that are loaded and not built."""
+    write_kernels(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory) -> Path:
     """The project, built."""
     root = tmp_path_factory.mktemp("operators")
-    (root / "kernels").mkdir()
-    for name in ("vector_add", "sum", "layer_norm"):
-        shutil.copy(KERNELS / f"{name}.py", root / "kernels")
-    (root / "kernels" / "scale.py").write_text(SCALE)
+    write_kernels(root)
     (root / "kernels.toml").write_text(MANIFEST)
     result = build(BuildOptions(project=root, environment=dict(os.environ)), Progress())
     assert not result.failures and result.wheel is not None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import symtable
+
 import pytest
 
+from kbuild.aot.op.load import ARGUMENTS, FUNCTIONS
 from tests.aot.op.project import MANIFEST, loaded, mistakes
 
 
@@ -354,3 +357,25 @@ def test_a_dimension_of_an_optional_tensor_is_known_where_that_is_asked_for(fold
     for bound in ('n = "B if given(bias) else N"', 'n = "N"'):
         text = MANIFEST.replace(old, 'inputs = { x = "N", bias = "B" }').replace('n = "N"', bound)
         assert loaded(folder, text).kernel("scale").op
+
+
+def test_names_that_the_modules_of_a_package_use_are_refused(project) -> None:
+    """What a module names, and has no _ in front, is the name of no operator; what functions name beside their arguments,
+    that of no argument."""
+    operators = {"vector_add", "sum", "layer_norm", "scale_"}
+    for module in ("operators", "_torch"):
+        source = (project / f"site/operators_example/{module}.py").read_text()
+        table = symtable.symtable(source, module, "exec")
+        assert _globals(table) - operators <= {*FUNCTIONS}
+        takers = [child for child in table.get_children() if "x" in child.get_identifiers()]
+        assert takers and set().union(*map(_globals, takers)) - operators <= {*ARGUMENTS}
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    """The names of a module without a _ in front that a part of it uses."""
+    found = {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if (table.get_type() == "module" or symbol.is_global()) and not symbol.get_name().startswith("_")
+    }
+    return found.union(*map(_globals, table.get_children()))

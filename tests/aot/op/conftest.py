@@ -41,8 +41,8 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(project) -> Iterator[FakeDriver]:
-    """A fake driver with one device; it ends with the module, for tests of a GPU would find it."""
-    with FakeDriver(["sm_90"], builds=[project / "build"]) as driver:
+    """A fake driver with two devices; it ends with the module, for tests of a GPU would find it."""
+    with FakeDriver(["sm_90", "sm_90"], builds=[project / "build"]) as driver:
         yield driver
 
 

@@ -336,4 +336,24 @@ def _has_number(node: ast.expr, number: Callable[[str], str | None]) -> bool:
 
 def to_python(expression: OpExpression) -> str:
     """An integer expression in Python, over `cdiv`, `next_power_of_2`, and a name for each dimension and scalar."""
-    return ast.unparse(expression.tree)
+    return ast.unparse(_PythonMaker().visit(expression.tree))
+
+
+class _PythonMaker(ast.NodeTransformer):
+    """Makes integers of truth, as they are in C: in Python `N or 1` would be N."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        return ast.Call(ast.Name(name, ast.Load()), [self.visit(each) for each in node.args], [])
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        return self._integer(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        return self._integer(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return self._integer(node) if isinstance(node.op, ast.Not) else self.generic_visit(node)  # type: ignore[return-value]
+
+    def _integer(self, node: ast.expr) -> ast.expr:
+        return ast.IfExp(self.generic_visit(node), ast.Constant(1), ast.Constant(0))  # type: ignore[arg-type]

@@ -426,6 +426,8 @@ class _OpLoader:
             size = self.expression(key, word, scope)
             if size and size.kind != "int":
                 self.reader.error(key, f'"{word}" is not a whole number')
+            elif size and isinstance(size.tree, ast.UnaryOp) and isinstance(size.tree.operand, ast.Constant):
+                self.reader.error(key, f'"{word}" is below zero')
             if size and role == "outputs":
                 self._check_output_size(key, word, size, scope)
             sizes.append(size)

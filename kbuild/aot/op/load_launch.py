@@ -56,7 +56,7 @@ class LaunchLoader:
     ) -> None:
         self.reader, self.path, self.kernel, self.kernels = reader, path, kernel, kernels
         self.scope, self.read = scope, read
-        self.words = {scalar.name: scalar.default for scalar in scalars if scalar.kind == "str"}
+        self.defaults = {scalar.name: scalar.default for scalar in scalars}
         self.bound: list[_Bound] = []
 
     def load(self, values: Mapping[str, Any], condition: _Read) -> tuple[OpLaunch, ...]:
@@ -194,16 +194,18 @@ class LaunchLoader:
             what = {"str": "a word", "float": "a number with a fraction"}.get(
                 expression.kind, "a whole number"
             )
-            if is_word and (expression.plain not in self.words or len(bound) > 1):
+            default = self.defaults.get(expression.plain)
+            if is_word and (expression.plain not in self.defaults or len(bound) > 1):
                 message = f"{described(expression.text)} is a word, and {axis.name} takes that of one scalar"
                 advice = f'write scalars = {{ {axis.name.lower()} = "{expression.text}" }}'
             elif is_word is not (len(words) > 0) or (expression.kind == "float" and not has_numbers):
                 message = f"{described(expression.text)} is {what}, and {axis.name} is {listed}"
                 advice = "it follows from the types of tensors" if _is_implied(axis) and words else ""
-            elif is_word and self.words[expression.plain] not in (None, *words):
+            elif default is not None and default not in axis.values:
                 place = (*self.path, "scalars", expression.plain)
-                default = self.words[expression.plain]
-                message = f'the default of {expression.plain} is "{default}", and {axis.name} is {listed}'
+                message = (
+                    f"the default of {expression.plain} is {one_line(default)}, and {axis.name} is {listed}"
+                )
                 advice = suggestion(default, words)
             else:
                 continue

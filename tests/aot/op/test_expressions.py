@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kbuild.aot.op.expressions import OpScope, parse, to_c
+from kbuild.aot.op.expressions import OpScope, parse, to_c, to_python
 from kbuild.errors import ManifestError
 
 SCOPE = OpScope(
@@ -39,6 +39,21 @@ def test_kinds_and_c(text, kind, in_c) -> None:
     expression = parse(text, SCOPE, "here")
     assert expression.kind == kind
     assert to_c(expression, lambda name: name, lambda name: name if name == "eps" else None) == in_c
+
+
+@pytest.mark.parametrize(
+    ("text", "in_python"),
+    [
+        ("cdiv(D, 2) * 2", "cdiv(D, 2) * 2"),
+        ("tl.cdiv(D, 2)", "cdiv(D, 2)"),
+        ("Z or 1", "1 if Z or 1 else 0"),
+        ("(Z == 1) + -H", "(1 if Z == 1 else 0) + -H"),
+        ("H if not Z else 1", "H if (1 if not Z else 0) else 1"),
+    ],
+)
+def test_python_has_the_numbers_of_c(text, in_python) -> None:
+    """Shapes for tracing are computed in Python, and those of a launch in C."""
+    assert to_python(parse(text, SCOPE, "here")) == in_python
 
 
 def test_what_it_names_is_known() -> None:

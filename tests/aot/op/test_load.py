@@ -236,6 +236,11 @@ MISTAKES = {
         'outputs = { counter = "num_sms" }',
         'op.outputs.counter: "num_sms" depends on the device',
     ),
+    "a size below zero": (
+        'outputs = { counter = "1" }',
+        'outputs = { counter = "-1" }',
+        '"-1" is below zero',
+    ),
     "a size by a function that is also a scalar": (
         'outputs = { counter = "1" }\noptional = ["bias"]\nmutates = ["x"]\nzeros = ["counter"]\nscalars = {',
         'outputs = { counter = "min(N, 1)" }\noptional = ["bias"]\nmutates = ["x"]\nscalars = { min = "N",',
@@ -275,6 +280,11 @@ MISTAKES = {
         "mode = \"'keep'\"",
         "mode = \"'kept'\"",
         'op.scalars.mode: the default of mode is "kept", and MODE is "keep" or "negate"',
+    ),
+    "a number that the axis has not": (
+        '" }\nreturns = ["x", "counter"]\nbind = { n = "N", stride_x = "stride(x, N)", HAS_BIAS = "given(bias)"',
+        '", flag = 2 }\nreturns = ["x", "counter"]\nbind = { n = "N", stride_x = "stride(x, N)", HAS_BIAS = "flag"',
+        "op.scalars.flag: the default of flag is 2, and HAS_BIAS is false or true",
     ),
     "a word in place of a word's name": (
         'MODE = "mode"',

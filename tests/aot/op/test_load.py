@@ -7,7 +7,7 @@ import symtable
 import pytest
 
 from kbuild.aot.op.load import ARGUMENTS, FUNCTIONS
-from tests.aot.op.project import MANIFEST, loaded, mistakes
+from tests.aot.op.project import MANIFEST, SCALE, loaded, mistakes
 
 
 def test_arguments_are_bound_by_name_and_by_expression(folder) -> None:
@@ -389,3 +389,43 @@ def _globals(table: symtable.SymbolTable) -> set[str]:
         if (table.get_type() == "module" or symbol.is_global()) and not symbol.get_name().startswith("_")
     }
     return found.union(*map(_globals, table.get_children()))
+
+
+BLOCKS = """\
+[[kernel]]
+name = "blocks"
+source = "kernels/blocks.py"
+grid = ["1"]
+args = { x = "tensordesc<fp16[16, 16]>", y = "*fp16" }
+config = [{ num_warps = 1 }]
+[kernel.op]
+inputs = { x = "M N", z = "N" }
+outputs = { y = "M N" }
+optional = ["z"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'inputs = { x = "M N", z = "N" }\noutputs = { y = "M N" }\noptional = ["z"]',
+            'inputs = { x = "M N K" }\noutputs = { y = "M N" }',
+            "op.bind: x is a descriptor of 2 dimensions, and x has 3: M N K",
+        ),
+        (
+            'inputs = { x = "M N", z = "N" }\noutputs = { y = "M N" }\noptional = ["z"]',
+            'inputs = { z = "M N", x = "M N" }\noutputs = { y = "M N" }\noptional = ["x"]',
+            "op.bind: x is a descriptor, and x may be None",
+        ),
+    ],
+)
+def test_a_descriptor_is_of_a_tensor_that_is_there(folder, old, new, message) -> None:
+    (folder / "kernels/blocks.py").write_text(
+        SCALE.replace("scale_kernel", "blocks_kernel").replace(
+            "x, bias, counter, n, stride_x, factor, HAS_BIAS: tl.constexpr, MODE: tl.constexpr, BLOCK: tl.constexpr",
+            "x, y",
+        )
+    )
+    (text,) = mistakes(folder, MANIFEST + BLOCKS, old, new)
+    assert message in text

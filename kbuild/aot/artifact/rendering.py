@@ -230,7 +230,11 @@ def _kernel_context(
             "passed_count": len(row.passed),
             "map_count": _map_count(row.passed),
         }
-        own = {"threads": 32 * row.num_warps, "passed_list": number, "archive_number": archives.index(row.archive)}
+        own = {
+            "threads": 32 * row.num_warps,
+            "passed_list": number,
+            "archive_number": archives.index(row.archive),
+        }
         rows.append({**vars(row), **own, **counts})
     return _KernelContext(kernel, rows)
 

@@ -112,9 +112,9 @@ def make_table(
     `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params`
     (pairs of name and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`,
     `sha256`, and where the cubin is: `archive`, `archive_sha256` (of its index), `key`, `place` (an
-    `archive.Place`), and `ptx_key` and `ptx_place` if its PTX is there too, of which `portable` has the facts where it was compiled by itself; `driver` is the
-    branch of drivers from which on they run. ManifestError where an expression or a name cannot be said in C
-    and Python.
+    `archive.Place`), and `ptx_key` and `ptx_place` if its PTX is there too, of which `portable` has the
+    facts where it was compiled by itself; `driver` is the branch of drivers from which on they run.
+    ManifestError where an expression or a name cannot be said in C and Python.
     """
     codes: dict[str, list[Code]] = {}
     archives: dict[str, str] = {}

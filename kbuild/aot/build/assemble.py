@@ -164,8 +164,8 @@ def write_archives(
     code is.
 
     Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index),
-    `key` and `place`, and `ptx_key` and `ptx_place` where the PTX is shipped too; `params` have the types of the signature, those of
-    `portable` as well.
+    `key` and `place`, and `ptx_key` and `ptx_place` where the PTX is shipped too; `params` have the types of
+    the signature, those of `portable` as well.
     """
     archives: dict[str, dict[str, Any]] = {}
     places: dict[str, dict[str, Place]] = {}

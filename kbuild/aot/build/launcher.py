@@ -20,7 +20,7 @@ from kbuild.aot import toolchain
 from kbuild.aot.artifact.platforms import this_machine
 from kbuild.aot.build import records
 from kbuild.aot.build.cache import Cache
-from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD, STATE
+from kbuild.aot.build.plan import LAUNCHER, LAUNCHER_RECORD, LIBRARY_CORE
 from kbuild.aot.files import templates_directory, write_files
 from kbuild.aot.identity import bytes_digest
 from kbuild.errors import ToolError
@@ -97,6 +97,11 @@ def core_command(cc: Sequence[str], output: str, headers: str = "") -> list[str]
     ]
 
 
+def core_commands(cc: Sequence[str], headers: str = "") -> list[list[str]]:
+    """The commands that a build gives to `compile_launcher`."""
+    return [core_command(cc, output, headers) for output in (LAUNCHER, LIBRARY_CORE)]
+
+
 def compile_launcher(job: bytes, commands: Sequence[Sequence[str]], cache: Cache) -> None:
     """The step of a build, in its directory, that compiles the proper parts of the libraries by `core_command`s, or
     takes them from the cache: they are the same for all packages."""
@@ -109,7 +114,8 @@ def compile_launcher(job: bytes, commands: Sequence[Sequence[str]], cache: Cache
                 toolchain.run([*command[:-1], str(made[Path(command[-1]).name])], Path())
             found = {name: path.read_bytes() for name, path in made.items()}
         cache.put(identity, found)
-    records.write(Path(), LAUNCHER_RECORD, {f"{STATE}/{name}": found[name] for name in CORES}, identity)
+    made = {output: found[Path(output).name] for output in (LAUNCHER, LIBRARY_CORE)}
+    records.write(Path(), LAUNCHER_RECORD, made, identity)
 
 
 def tables_command(cc: Sequence[str], output: str) -> list[str]:

@@ -25,7 +25,7 @@ STEP = f"{STATE}/step"
 """The end of a step's command: the client of the build's server."""
 LAUNCHER = f"{STATE}/launcher.o"
 """The part of a package's launcher that is the same for all, compiled; within the build directory."""
-LIBRARY = f"{STATE}/library.o"
+LIBRARY_CORE = f"{STATE}/library.o"
 """The same of its library for C."""
 HEADERS = f"{STATE}/headers"
 """The headers that a launcher for another machine needs besides this machine's."""
@@ -241,7 +241,11 @@ def constexprs_of(kernel: Kernel, variant: Variant) -> tuple[tuple[str, Value], 
 
 def _launcher_edge(job: bytes) -> Edge:
     return Edge(
-        LAUNCHER_JOB, (LAUNCHER, LIBRARY, LAUNCHER_RECORD), LAUNCHER_RECORD, bytes_digest(job), "compile the launcher"
+        LAUNCHER_JOB,
+        (LAUNCHER, LIBRARY_CORE, LAUNCHER_RECORD),
+        LAUNCHER_RECORD,
+        bytes_digest(job),
+        "compile the launcher",
     )
 
 

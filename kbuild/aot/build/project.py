@@ -19,8 +19,8 @@ from kbuild.aot.artifact.platforms import machine_of, parse_platform
 from kbuild.aot.build import ninja, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
-from kbuild.aot.build.launcher import core_command, foreign_headers
-from kbuild.aot.build.plan import HEADERS, LAUNCHER, LIBRARY, STATE, WHEEL, Job, Plan, made_of, manifest_digest, plan
+from kbuild.aot.build.launcher import core_commands, foreign_headers
+from kbuild.aot.build.plan import HEADERS, LAUNCHER, STATE, WHEEL, Job, Plan, made_of, manifest_digest, plan
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
@@ -258,10 +258,7 @@ def _plan(
             "templates": templates_digest(),
             "cc": [cc.path, *cc.arguments],
             "cc_digest": digests.get(Path(cc.path)),
-            "launcher": [
-                core_command([cc.path, *cc.arguments], output, HEADERS if headers else "")
-                for output in (LAUNCHER, LIBRARY)
-            ],
+            "launcher": core_commands([cc.path, *cc.arguments], HEADERS if headers else ""),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
     closures = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})

@@ -18,7 +18,7 @@ from functools import cached_property
 from kbuild.errors import ManifestError
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-_MAX_LENGTH = 1000
+MAX_LENGTH = 1000
 NUM_SMS = "num_sms"
 """A name that grids may use besides arguments and constants: the multiprocessors of the device."""
 _FUNCTIONS = {"cdiv": (2, 2), "min": (2, 8), "max": (2, 8), "abs": (1, 1), "next_power_of_2": (1, 1)}
@@ -53,8 +53,8 @@ class Expression:
 
 def parse(text: str, names: Collection[str], where: str) -> Expression:
     """Check an expression that may name `names`; a ManifestError begins with `where`, the manifest's key."""
-    if len(text) > _MAX_LENGTH:
-        raise ManifestError(f"{where}: the expression has {len(text)} characters; {_MAX_LENGTH} are allowed")
+    if len(text) > MAX_LENGTH:
+        raise ManifestError(f"{where}: the expression has {len(text)} characters; {MAX_LENGTH} are allowed")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         found = _check(tree, text, names, where)

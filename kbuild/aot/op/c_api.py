@@ -12,19 +12,88 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.aot.artifact.selection import ConstexprOption, KernelTable
-from kbuild.aot.op.model import Op, OpScalar
+from kbuild.aot.op.model import OpScalar
 from kbuild.aot.op.tables import OperatorTable
 from kbuild.errors import ManifestError
 
 _TYPES = {"int": "int64_t", "bool": "bool", "float": "double", "str": "const char *"}
 _MEMBERS = {"int": "integer", "bool": "integer", "float": "number"}
 _CPP_WORDS = frozenset(
-    "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t compl concept const "
-    "consteval constexpr constinit const_cast co_await co_return co_yield decltype default delete do double "
-    "dynamic_cast enum explicit export extern false float friend goto inline int long mutable namespace new noexcept "
-    "not_eq nullptr operator or_eq private protected public register reinterpret_cast requires restrict short signed "
-    "sizeof static static_assert static_cast struct switch template this thread_local throw true typedef typeid "
-    "typename union unsigned using virtual void volatile wchar_t xor xor_eq".split()
+    [
+        "alignas",
+        "alignof",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "bool",
+        "case",
+        "catch",
+        "char",
+        "char8_t",
+    ]
+    + [
+        "char16_t",
+        "char32_t",
+        "compl",
+        "concept",
+        "const",
+        "consteval",
+        "constexpr",
+        "constinit",
+        "const_cast",
+    ]
+    + [
+        "co_await",
+        "co_return",
+        "co_yield",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "dynamic_cast",
+        "enum",
+    ]
+    + ["explicit", "export", "extern", "false", "float", "friend", "goto", "inline", "int", "long", "mutable"]
+    + [
+        "namespace",
+        "new",
+        "noexcept",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+    ]
+    + ["register", "reinterpret_cast", "requires", "restrict", "short", "signed", "sizeof", "static"]
+    + [
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "true",
+    ]
+    + [
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "wchar_t",
+    ]
+    + ["xor", "xor_eq"]
 )
 
 
@@ -149,7 +218,9 @@ def _tensor(name: str, is_optional: bool, is_written: bool = False) -> Parameter
 def _scalar(scalar: OpScalar) -> Parameter:
     own, type_ = _name(scalar.name), _TYPES[scalar.kind]
     if scalar.computed is not None:
-        return Parameter(own, f"const {type_} *", f"std::optional<{type_}>", f"{own} ? &*{own} : nullptr", "{}")
+        return Parameter(
+            own, f"const {type_} *", f"std::optional<{type_}>", f"{own} ? &*{own} : nullptr", "{}"
+        )
     return Parameter(own, type_, type_, own, "" if scalar.is_required else _literal(scalar.default))
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from kbuild.aot.manifest import expressions
 from kbuild.errors import ManifestError
 
+MAX_DEPTH = 50
+"""Operations of an expression, each an operand of the next."""
 _NUMBER_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _ROOTS = (0.5, -0.5)
 
@@ -35,6 +37,8 @@ class OpScope:
     """Tensors that may be None."""
     constants: Collection[str] = ()
     """Compile-time integers of the kernel."""
+    unsure: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Dimensions that optional tensors alone have, and those tensors: they are known where one is given."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,7 @@ def aligned_name(tensor: str) -> str:
 
 def parse(text: str, scope: OpScope, where: str) -> OpExpression:
     """Check an expression; a ManifestError begins with `where`, the manifest's key."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ManifestError(
-            f'{where}: "{text}" is not an expression', help="write for example stride(x, N) or D ** -0.5"
-        ) from error
+    tree = _tree(text, where)
     if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
         return OpExpression(text, "str", ast.unparse(tree))
     if isinstance(tree, ast.Name) and scope.scalars.get(tree.id) in ("str", "bool"):
@@ -98,6 +97,7 @@ def parse(text: str, scope: OpScope, where: str) -> OpExpression:
         *(name for name in scope.constants if name not in scope.dims and name not in scope.scalars),
         expressions.NUM_SMS,
     ]
+    renamer.check_known()
     strides = tuple(dict.fromkeys(renamer.strides))
     own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*scope.dims, *scope.scalars}
     constants = tuple(sorted(own & {*scope.constants}))
@@ -108,28 +108,76 @@ def parse(text: str, scope: OpScope, where: str) -> OpExpression:
     return OpExpression(text, "float", plain, strides, constants)
 
 
+def _tree(text: str, where: str) -> ast.expr:
+    """The syntax tree of an expression, which is not too deep for what walks it."""
+    shown = text if text.isprintable() else ascii(text)[1:-1]
+    if len(text) > expressions.MAX_LENGTH:
+        raise ManifestError(
+            f"{where}: the expression has {len(text)} characters; {expressions.MAX_LENGTH} are allowed"
+        )
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ManifestError(
+            f'{where}: "{shown}" is not an expression', help="write for example stride(x, N) or D ** -0.5"
+        ) from error
+    level: list[ast.AST] = [tree]
+    depth = 0
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if depth > MAX_DEPTH:
+        raise ManifestError(
+            f'{where}: the operations of "{shown[:60]}…" are nested {depth} deep; {MAX_DEPTH} are allowed'
+        )
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Div(), right=ast.Constant(value=0))
+                | ast.Call(func=ast.Name(id="cdiv"), args=[_, ast.Constant(value=0)])
+            ):
+                raise ManifestError(f'{where}: "{ast.unparse(node)}" divides by zero')
+    return tree
+
+
 class _Renamer(ast.NodeTransformer):
-    """Replaces `stride(q, H)`, `given(bias)` and `aligned(x)` by plain names."""
+    """Replaces `stride(q, H)`, `given(bias)` and `aligned(x)` by plain names, and looks at all other names."""
 
     def __init__(self, scope: OpScope, text: str, where: str) -> None:
         self.scope, self.text, self.where = scope, text, where
         self.strides: list[tuple[str, str]] = []
+        self.given: list[str] = []
+        self.names: list[str] = []
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        scope, name = self.scope, node.id
+        if scope.scalars.get(name) == "str":
+            raise self._fail(f'"{name}" is a word', "words are bound to axes of the matrix, by themselves")
+        if not any(
+            name in known for known in (scope.dims, scope.scalars, scope.constants, [expressions.NUM_SMS])
+        ):
+            known = [*scope.dims, *(name for name, kind in scope.scalars.items() if kind != "str")]
+            known += [name for name in sorted(scope.constants) if name not in known]
+            raise self._fail(
+                f'unknown name "{name}"',
+                f"the names known here are {', '.join([*known, expressions.NUM_SMS])}",
+            )
+        self.names.append(name)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         words = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
+        words = words if len(words) == len(node.args) and not node.keywords else []
         match node.func, words:
             case ast.Name(id="stride"), [tensor, dim] if tensor in self.scope.tensors:
-                known = self.scope.tensors[tensor]
-                if dim not in known:
-                    raise self._fail(f"{tensor} has no dimension {dim}", f"it has {', '.join(known)}")
-                self.strides.append((tensor, dim))
-                return ast.Name(stride_name(tensor, dim), ast.Load())
+                return self._stride(tensor, dim)
             case ast.Name(id="stride"), _:
                 known = ", ".join(self.scope.tensors)
                 raise self._fail(
                     "stride takes a tensor and one of its dimensions", f"the tensors are {known}"
                 )
             case ast.Name(id="given"), [tensor] if tensor in self.scope.optional:
+                self.given.append(tensor)
                 return ast.Name(given_name(tensor), ast.Load())
             case ast.Name(id="aligned"), [tensor] if tensor in self.scope.tensors:
                 return ast.Name(aligned_name(tensor), ast.Load())
@@ -138,8 +186,30 @@ class _Renamer(ast.NodeTransformer):
             case ast.Name(id="given"), _:
                 known = ", ".join(self.scope.optional) or "none"
                 raise self._fail("given takes an optional tensor", f"the optional tensors are {known}")
-        self.generic_visit(node)
+        node.args = [self.visit(argument) for argument in node.args]
         return node
+
+    def check_known(self) -> None:
+        """Dimensions that may not be known are not named without a look at their tensors."""
+        for name in self.names:
+            tensors = self.scope.unsure.get(name, ())
+            if tensors and not {*tensors} & {*self.given}:
+                raise self._fail(
+                    f"{name} is known only where {' or '.join(tensors)} is given",
+                    f'write "… if given({next(iter(tensors))}) else …"',
+                )
+
+    def _stride(self, tensor: str, dim: str) -> ast.expr:
+        known = list(self.scope.tensors[tensor])
+        if dim not in known:
+            raise self._fail(f"{tensor} has no dimension {dim}", f"it has {', '.join(known)}")
+        if known.count(dim) > 1:
+            raise self._fail(
+                f"{tensor} has {known.count(dim)} dimensions {dim}",
+                "give them names of their own, and require that they are equal",
+            )
+        self.strides.append((tensor, dim))
+        return ast.Name(stride_name(tensor, dim), ast.Load())
 
     def _fail(self, message: str, help: str) -> ManifestError:
         return ManifestError(f'{self.where}: {message} in "{self.text}"', help=help)
@@ -185,11 +255,15 @@ def _check_number(node: ast.expr, scope: OpScope, names: Collection[str], text: 
             _check_number(left, scope, names, text, where)
             _check_number(right, scope, names, text, where)
         case ast.IfExp(test=test, body=body, orelse=orelse):
+            if _is_number(test, scope):
+                raise fail(f'"{ast.unparse(test)}" is no condition', "conditions are of whole numbers")
             expressions.parse(ast.unparse(test), names, where)
             _check_number(body, scope, names, text, where)
             _check_number(orelse, scope, names, text, where)
         case ast.Call(func=ast.Name(id="sqrt"), args=[operand], keywords=[]):
             _check_number(operand, scope, names, text, where)
+        case ast.Compare() | ast.BoolOp() | ast.UnaryOp():
+            raise fail(f'"{ast.unparse(node)}" is no condition', "conditions are of whole numbers")
         case _:
             raise fail(
                 f'"{ast.unparse(node)}" is not a number',
@@ -202,11 +276,11 @@ def _exponent(node: ast.expr) -> int | float | None:
     match node:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             value = -value
-        case ast.Constant(value=int() | float() as value):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             pass
         case _:
             return None
-    return value if value in _ROOTS or (value == int(value) and abs(value) <= 8) else None
+    return value if value in _ROOTS or (abs(value) <= 8 and value == int(value)) else None
 
 
 def to_c(expression: OpExpression, integer: Callable[[str], str], number: Callable[[str], str | None]) -> str:
@@ -262,4 +336,24 @@ def _has_number(node: ast.expr, number: Callable[[str], str | None]) -> bool:
 
 def to_python(expression: OpExpression) -> str:
     """An integer expression in Python, over `cdiv`, `next_power_of_2`, and a name for each dimension and scalar."""
-    return ast.unparse(expression.tree)
+    return ast.unparse(_PythonMaker().visit(expression.tree))
+
+
+class _PythonMaker(ast.NodeTransformer):
+    """Makes integers of truth, as they are in C: in Python `N or 1` would be N."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        return ast.Call(ast.Name(name, ast.Load()), [self.visit(each) for each in node.args], [])
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        return self._integer(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        return self._integer(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        return self._integer(node) if isinstance(node.op, ast.Not) else self.generic_visit(node)  # type: ignore[return-value]
+
+    def _integer(self, node: ast.expr) -> ast.expr:
+        return ast.IfExp(self.generic_visit(node), ast.Constant(1), ast.Constant(0))  # type: ignore[arg-type]

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import ast
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.model import Kernel
 from kbuild.aot.manifest.positions import Path as KeyPath
-from kbuild.aot.manifest.reader import ManifestReader, described, spread, suggestion
+from kbuild.aot.manifest.reader import ManifestReader, described, suggestion
 from kbuild.aot.manifest.table import checked, record
 from kbuild.aot.op import schema
 from kbuild.aot.op.expressions import OpExpression, OpScope, parse
+from kbuild.aot.op.load_backward import check_backward, read_backward
 from kbuild.aot.op.load_launch import LaunchLoader
-from kbuild.aot.op.model import Op, OpBackward, OpRequirement, OpScalar, OpTensor
-from kbuild.aot.op.shapes import check_words, words_of
-from kbuild.errors import ManifestError
+from kbuild.aot.op.model import Op, OpRequirement, OpScalar, OpTensor
+from kbuild.aot.op.shapes import MAX_TENSORS, check_words, is_name, words_of
+from kbuild.errors import ManifestError, nearest
 
 _KINDS = ("int", "float", "bool", "str")
-_ARGUMENTS = ("stream", "torch", "_given")
-"""Names that no argument may have: every operator has a stream, the module torch goes by its name, and XLA's calls say
-what is given."""
-_FUNCTIONS = ("sys", "annotations", "OPERATORS")
-"""Names of the module of operators, which none of them may have."""
+ARGUMENTS = ("torch", "next", "tuple", "any", "RuntimeError")
+"""Names that the functions of a package use beside their arguments."""
+FUNCTIONS = (
+    *("sys", "torch", "annotations", "OPERATORS", "cdiv", "next_power_of_2", "min", "max", "abs"),
+    *(
+        "any",
+        "bool",
+        "dict",
+        "enumerate",
+        "getattr",
+        "hasattr",
+        "int",
+        "isinstance",
+        "len",
+        "next",
+        "object",
+        "property",
+    ),
+    *(
+        "str",
+        "tuple",
+        "type",
+        "AttributeError",
+        "NotImplementedError",
+        "RuntimeError",
+        "TypeError",
+        "ValueError",
+    ),
+    *("Any", "Literal", "Protocol", "SupportsFloat", "SupportsIndex", "TypeVar"),
+    *("MIN_DRIVER", "ArchiveError", "DriverError", "LaunchError", "NoVariantError"),
+)
+"""Names that the modules of a package use beside the functions of operators."""
 
 
 def load_ops(
@@ -32,7 +63,7 @@ def load_ops(
     """The kernels, which are right so far, with their operators; mistakes are noted in the reader."""
     by_name = {kernel.name: kernel for kernel in kernels}
     found: list[Kernel] = []
-    taken: dict[str, str] = {}
+    taken = set[str]()
     for (path, table), kernel in zip(entries, kernels):
         op = None
         if "op" in table:
@@ -40,16 +71,17 @@ def load_ops(
             name = op.name if op else kernel.name
             if name in taken or (name != kernel.name and name in by_name):
                 reader.error((*path, "op", "name"), f"another function has the name {described(name)}")
-            if name in _FUNCTIONS:
-                reader.error(
-                    (*path, "op", "name"), f"{described(name)} is a name that the package needs itself"
-                )
-            taken[name] = kernel.name
+            elif name in FUNCTIONS or name.startswith("_"):
+                message = f"{described(name)} is a name that the package needs itself"
+                reader.error((*path, "op", "name"), message, 'give the operator another, name = "…"')
+            else:
+                taken.add(name)
         found.append(replace(kernel, op=op))
+    # A wrong operator is none that a gradient could name, so gradients wait until all are right.
     ops = {kernel.op.name: kernel.op for kernel in found if kernel.op}
-    for (path, _), kernel in zip(entries, found):
+    for (path, _), kernel in zip(entries, found) if not reader.errors else ():
         if kernel.op and kernel.op.backward:
-            _check_backward(reader, (*path, "op", "backward"), kernel.op, kernel.op.backward, ops)
+            check_backward(reader, (*path, "op", "backward"), kernel.op, kernel.op.backward, ops)
     return tuple(found)
 
 
@@ -62,30 +94,36 @@ class _OpLoader:
         self.reader, self.path, self.kernel, self.kernels = reader, path, kernel, kernels
 
     def load(self, given: Mapping[str, Any]) -> Op | None:
-        """The operator; None, with the mistakes noted, if it is wrong."""
+        """The operator; None, with the mistakes noted, if it is wrong.
+
+        It is read in steps, each of which takes what those before it have found: where one of them notes a mistake,
+        the others would do no more than repeat it.
+        """
         before = len(self.reader.errors)
         values = checked(self.reader, self.path, given, schema.OP)
-        if "inputs" not in values:
+        tensors = [*self._tensors(values)]
+        for check in (self._check_flags, self._check_packs, self._check_inputs):
+            if len(self.reader.errors) > before:
+                return None
+            check(values, tensors)
+        if len(self.reader.errors) > before:
             return None
-        tensors = self._tensors(values)
         inputs = [tensor for role, tensor in tensors if role == "inputs"]
-        dims = list(dict.fromkeys(w.lstrip("*") for t in inputs for w in t.dims if not w.isdigit()))
-        scalars = tuple(self._scalars(values.get("scalars", {}), dims, tensors))
-        scope = OpScope(
-            dims,
-            {scalar.name: scalar.kind for scalar in scalars},
-            {tensor.name: [word.lstrip("*") for word in tensor.dims] for _, tensor in tensors},
-            [tensor.name for tensor in inputs if tensor.is_optional],
-            _constants(self.kernel),
+        scope = self._scope(tensors)
+        scalars = tuple(self._scalars(values.get("scalars", {}), scope, tensors))
+        if len(self.reader.errors) > before:
+            return None
+        scope = replace(
+            scope, scalars={scalar.name: scalar.kind for scalar in scalars}, constants=_constants(self.kernel)
         )
         # Before outputs are made, nothing is known of them.
         early = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
         requirements = tuple(self._requirements(values.get("require", {}), early))
         tensors = [(role, self._sized(role, tensor, early)) for role, tensor in tensors]
         launch_loader = LaunchLoader(
-            self.reader, self.path, self.kernel, self.kernels, scope, self.expression
+            self.reader, self.path, self.kernel, self.kernels, scope, scalars, self.expression
         )
-        launches = launch_loader.load(values)
+        launches = launch_loader.load(values, self.condition)
         if len(self.reader.errors) > before:
             return None
         op = record(
@@ -101,25 +139,87 @@ class _OpLoader:
             requirements=requirements,
             launches=launches,
             returns=(),
-            backward=self._backward(values["backward"]) if "backward" in values else None,
+            backward=read_backward(self.reader, (*self.path, "backward"), values["backward"])
+            if "backward" in values
+            else None,
         )
+        op = self._with_tensors(op, tensors, launch_loader, values)
+        return op if len(self.reader.errors) == before else None
+
+    def _scope(self, tensors: Sequence[tuple[str, OpTensor]]) -> OpScope:
+        """What expressions may name, as far as tensors say it; scalars have first to be read."""
+        inputs = [tensor for role, tensor in tensors if role == "inputs"]
+        having = {
+            word.lstrip("*"): [tensor for tensor in inputs if word.lstrip("*") in _names(tensor)]
+            for tensor in inputs
+            for word in tensor.dims
+            if not word.isdigit()
+        }
+        return OpScope(
+            list(having),
+            tensors={tensor.name: _names(tensor) for _, tensor in tensors},
+            optional=[tensor.name for tensor in inputs if tensor.is_optional],
+            unsure={
+                word: [tensor.name for tensor in found]
+                for word, found in having.items()
+                if all(tensor.is_optional for tensor in found)
+            },
+        )
+
+    def _with_tensors(
+        self,
+        op: Op,
+        tensors: Sequence[tuple[str, OpTensor]],
+        launch_loader: LaunchLoader,
+        values: Mapping[str, Any],
+    ) -> Op:
+        """The operator with its tensors, whose types and strides follow from the launches."""
         strides = {stride for expression in op.expressions for stride in expression.strides}
         typed = launch_loader.typed(
-            [_with_free(tensor, strides) for _, tensor in tensors], inputs, values.get("dtypes", {})
+            [(role, _with_free(tensor, strides)) for role, tensor in tensors], values.get("dtypes", {})
         )
         by_role: dict[str, tuple[OpTensor, ...]] = {
             role: tuple(tensor for (r, _), tensor in zip(tensors, typed) if r == role)
             for role in ("inputs", "outputs", "workspaces")
         }
         op = replace(op, **by_role, returns=self._returns(values, by_role))
-        return op if len(self.reader.errors) == before else None
+        self._check_scalars(op)
+        self._check_autocast(op)
+        return op
+
+    def _check_scalars(self, op: Op) -> None:
+        """Each scalar is of some use; a word is so where it is bound, and any where gradients need it."""
+        named = {
+            node.id for each in op.expressions for node in ast.walk(each.tree) if isinstance(node, ast.Name)
+        }
+        for scalar in op.scalars if op.backward is None else ():
+            if scalar.name not in named:
+                key = (*self.path, "scalars", scalar.name)
+                self.reader.error(
+                    key, "nothing takes this scalar", "name it in an expression, or leave it out"
+                )
+
+    def _check_autocast(self, op: Op) -> None:
+        """What autocast casts may be of the other type, and is not written."""
+        wanted = {"lower": ("fp16", "bf16"), "fp32": ("fp32",)}.get(op.autocast, ())
+        for tensor in op.inputs if wanted else ():
+            if not {"fp16", "bf16", "fp32"} & {*tensor.types}:
+                continue
+            if tensor.is_mutated:
+                message = f"{tensor.name} is written, and autocast would give the operator a copy of it"
+            elif not {*wanted} & {*tensor.types}:
+                message = f"{tensor.name} holds {' or '.join(tensor.types)}, and autocast makes it {' or '.join(wanted)}"
+            else:
+                continue
+            self.reader.error((*self.path, "autocast"), message, "leave out autocast")
+            return
 
     def _requirements(self, given: Mapping[str, Any], scope: OpScope) -> Iterator[OpRequirement]:
         """Conditions with their messages."""
         path = (*self.path, "require")
         names = {"<condition>": list(given)}
         for text, message in checked(self.reader, path, given, schema.REQUIRE, names).items():
-            if condition := self.expression((*path, text), text, scope):
+            if condition := self.condition((*path, text), text, scope):
                 yield OpRequirement(condition, message)
 
     def _returns(
@@ -130,13 +230,14 @@ class _OpLoader:
         outputs = [tensor.name for tensor in by_role["outputs"]]
         if not outputs and not mutated:
             self.reader.error(self.path, "has neither outputs nor mutated inputs", "add outputs = { … }")
+        optional = [tensor.name for tensor in by_role["inputs"] if tensor.is_optional]
         for index, name in enumerate(values.get("returns", ())):
+            key = (*self.path, "returns", index)
             if name not in (*outputs, *mutated):
-                self.reader.error(
-                    (*self.path, "returns", index),
-                    f"{described(name)} is neither an output nor a mutated input",
-                    suggestion(name, [*outputs, *mutated]),
-                )
+                message = f"{described(name)} is neither an output nor a mutated input"
+                self.reader.error(key, message, suggestion(name, [*outputs, *mutated]))
+            elif name in optional:
+                self.reader.error(key, f"{name} may be None, and is not there to be returned", "leave it out")
         return tuple(values.get("returns", outputs))
 
     def expression(self, key: KeyPath, text: str, scope: OpScope) -> OpExpression | None:
@@ -147,7 +248,16 @@ class _OpLoader:
             self.reader.error(key, _written(error.message.removeprefix(": ")), _written(error.help))
             return None
 
-    def _tensors(self, values: Mapping[str, Any]) -> list[tuple[str, OpTensor]]:
+    def condition(self, key: KeyPath, text: str, scope: OpScope) -> OpExpression | None:
+        """An expression that holds or not; None, with the mistake noted."""
+        found = self.expression(key, text, scope)
+        if found and found.kind not in ("int", "bool"):
+            what = {"str": "a word", "float": "a number with a fraction"}[found.kind]
+            self.reader.error(key, f"{described(text)} is {what}, and no condition", "write a comparison")
+            return None
+        return found
+
+    def _tensors(self, values: Mapping[str, Any]) -> Iterator[tuple[str, OpTensor]]:
         """The tensors as far as they say themselves, with their roles."""
         flags = {
             field: set(values.get(key, ()))
@@ -158,7 +268,8 @@ class _OpLoader:
                 ("aliases", "may_alias"),
             )
         }
-        found: list[tuple[str, OpTensor]] = []
+        taken: dict[str, str] = {}
+        wrong = set[str]()
         for role in ("inputs", "outputs", "workspaces"):
             table = schema.OP.key(role, {})
             assert table is not None
@@ -169,15 +280,42 @@ class _OpLoader:
                 try:
                     check_words(words, role == "inputs", "")
                 except ManifestError as error:
-                    self.reader.error(key, error.message.removeprefix(": "), error.help)
+                    if text not in wrong:  # One key may be for several tensors.
+                        self.reader.error(key, error.message.removeprefix(": "), error.help)
+                    wrong.add(text)
                     continue
-                if name in _ARGUMENTS or any(name == tensor.name for _, tensor in found):
-                    self.reader.error(key, "this name is taken, or one that every operator has")
+                self._check_name(key, name, taken)
+                taken[name] = "tensor"
                 own: dict[str, Any] = {field: name in names for field, names in flags.items()}
-                found.append((role, OpTensor(name, words, (), **own)))
-        self._check_flags(values, found)
-        self._check_packs(found)
-        return found
+                yield role, OpTensor(name, words, (), **own)
+
+    def _check_name(self, key: KeyPath, name: str, taken: Mapping[str, str]) -> bool:
+        """Whether the name of an argument is free; `taken` says what has each of the others."""
+        if name.startswith("_") or name in ARGUMENTS:
+            self.reader.error(key, f"{described(name)} is a name that the package needs itself")
+        elif name in taken:
+            self.reader.error(key, f"a {taken[name]} has the name {described(name)}", "give it another")
+        else:
+            return True
+        return False
+
+    def _check_inputs(self, values: Mapping[str, Any], tensors: Sequence[tuple[str, OpTensor]]) -> None:
+        """There are no more tensors than a call can have, one input is always there, and no tensor is called as a
+        dimension."""
+        inputs = [tensor for role, tensor in tensors if role == "inputs"]
+        if all(tensor.is_optional for tensor in inputs):
+            key = (*self.path, "optional" if inputs else "inputs")
+            message = "no input has to be given, and outputs are made beside one that is there"
+            self.reader.error(key, message, "leave one of them out" if inputs else "")
+        if len(tensors) > MAX_TENSORS:
+            self.reader.error(self.path, f"has {len(tensors)} tensors; {MAX_TENSORS} are allowed")
+        dims = {word for tensor in inputs for word in _names(tensor)}
+        for role, tensor in tensors:
+            if tensor.name in dims:
+                key = (*self.path, role, tensor.name)
+                self.reader.error(
+                    key, f"a dimension has the name {described(tensor.name)}", "give it another"
+                )
 
     def _check_flags(self, values: Mapping[str, Any], tensors: Sequence[tuple[str, OpTensor]]) -> None:
         """Names in `optional`, `mutates`, … are those of tensors that can be so."""
@@ -195,49 +333,74 @@ class _OpLoader:
                     words = " or ".join(role.removesuffix("s") for role in roles)
                     self.reader.error(place, f"{described(name)} is no {words}", suggestion(name, known))
 
-    def _check_packs(self, tensors: Sequence[tuple[str, OpTensor]]) -> None:
-        """A name stands for one dimension everywhere, or for any number of them everywhere."""
-        packs = {w[1:] for _, tensor in tensors for w in tensor.dims if w.startswith("*")}
+    def _check_packs(self, values: Mapping[str, Any], tensors: Sequence[tuple[str, OpTensor]]) -> None:
+        """A name stands for one dimension in all inputs, or for any number of them; others have what inputs have."""
+        inputs = {word for role, tensor in tensors if role == "inputs" for word in tensor.dims}
+        packs = [word for word in inputs if word.startswith("*")]
+        wrong: list[tuple[str, ...]] = []
         for role, tensor in tensors:
-            for word in tensor.dims if role == "inputs" else ():
-                if word in packs:
-                    self.reader.error(
-                        (*self.path, role, tensor.name),
-                        f"*{word} stands for any number of dimensions elsewhere",
-                        f"write *{word} here, too",
-                    )
+            key = (*self.path, role, tensor.name)
+            for word in tensor.dims:
+                if role == "inputs" and f"*{word}" in packs and tensor.dims not in wrong:
+                    wrong.append(tensor.dims)  # One key may be for several tensors.
+                    message = f"*{word} stands for any number of dimensions elsewhere"
+                    self.reader.error(key, message, f"write *{word} here, too")
+                elif role != "inputs" and is_name(word[1:]) and word.startswith("*") and word not in packs:
+                    advice = f"write {word[1:]}" if word[1:] in inputs else suggestion(word, packs)
+                    self.reader.error(key, f"no input has {word}, any number of dimensions", advice)
 
     def _scalars(
-        self, given: Mapping[str, Any], dims: Sequence[str], tensors: Sequence[tuple[str, OpTensor]]
+        self, given: Mapping[str, Any], scope: OpScope, tensors: Sequence[tuple[str, OpTensor]]
     ) -> list[OpScalar]:
-        """The scalars; the default of each may name those before it."""
+        """The scalars; the default of each may name those before it, and nothing of what is made."""
         path = (*self.path, "scalars")
         found: list[OpScalar] = []
-        taken = {*dims, *(tensor.name for _, tensor in tensors), *_ARGUMENTS}
-        by_tensor = {
-            tensor.name: [w.lstrip("*") for w in tensor.dims] for r, tensor in tensors if r == "inputs"
-        }
-        optional = [tensor.name for _, tensor in tensors if tensor.is_optional]
+        taken = {tensor.name: "tensor" for _, tensor in tensors} | dict.fromkeys(scope.dims, "dimension")
+        inputs = [tensor.name for role, tensor in tensors if role == "inputs"]
+        scope = replace(scope, tensors={name: scope.tensors[name] for name in inputs})
         for name, value in checked(self.reader, path, given, schema.SCALARS).items():
             key = (*path, name)
-            if name in taken:
-                self.reader.error(key, "a tensor or a dimension has this name, or every operator")
-            if not isinstance(value, str):
-                found.append(OpScalar(name, type(value).__name__, value))
+            if not self._check_name(key, name, taken):
                 continue
-            if value in _KINDS:
-                found.append(OpScalar(name, value))
-                continue
-            scope = OpScope(dims, {scalar.name: scalar.kind for scalar in found}, by_tensor, optional)
-            computed = self.expression(key, value, scope)
-            if computed is None:
-                found.append(OpScalar(name, "float", 0.0))
-            elif computed.kind == "str":
-                found.append(OpScalar(name, "str", computed.tree.value))  # type: ignore[attr-defined]
+            if isinstance(value, str):
+                scope = replace(scope, scalars={scalar.name: scalar.kind for scalar in found})
+                found += self._scalar(key, name, value, scope)
+            elif isinstance(value, float) and not math.isfinite(value):
+                self.reader.error(key, f"expected a finite number, found {described(value)}")
+            elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+                self.reader.error(key, f"expected a number of 64 bits, found {described(value)}")
             else:
-                found.append(OpScalar(name, computed.kind, computed=computed))
+                found.append(OpScalar(name, type(value).__name__, value))
         self._check_order(found, tensors)
         return found
+
+    def _scalar(self, key: KeyPath, name: str, text: str, scope: OpScope) -> Iterator[OpScalar]:
+        """The scalar whose value is a text: a kind, a word in quotes, or an expression."""
+        if text in _KINDS:
+            yield OpScalar(name, text)
+            return
+        lone = text.strip()
+        if lone.isidentifier() and lone not in scope.dims and lone not in scope.scalars:
+            near = suggestion(lone, _KINDS) if nearest(lone, _KINDS) else ""
+            advice = near or f"write \"'{lone}'\" for a word; the kinds are {', '.join(_KINDS)}"
+            self.reader.error(
+                key, f"{described(lone)} is neither a kind nor a dimension or scalar before it", advice
+            )
+        elif computed := self.expression(key, text, scope):
+            if computed.kind != "str":
+                yield OpScalar(name, computed.kind, computed=computed)
+                return
+            word = getattr(computed.tree, "value", None)
+            if word is None:
+                self.reader.error(
+                    key, f"{described(lone)} is a word, which no default follows from", "write \"'…'\""
+                )
+                return
+            if word and not is_name(word):
+                self.reader.error(
+                    key, f"{described(word)} is no plain word", "words are like the values of an axis"
+                )
+            yield OpScalar(name, "str", word)
 
     def _check_order(self, scalars: Sequence[OpScalar], tensors: Sequence[tuple[str, OpTensor]]) -> None:
         """What has to be given stands before what need not be."""
@@ -264,33 +427,54 @@ class _OpLoader:
         """An output or a workspace with the expressions of its sizes."""
         if role == "inputs":
             return tensor
-        known = {*scope.dims}
         key = (*self.path, role, tensor.name)
         sizes: list[OpExpression | None] = []
         for word in tensor.dims:
-            if word.removeprefix("*") in known:
+            name = word.removeprefix("*")
+            if name in scope.unsure:
+                self.expression(key, name, scope)
+            if name in scope.dims:
                 sizes.append(None)
                 continue
             size = self.expression(key, word, scope)
             if size and size.kind != "int":
                 self.reader.error(key, f'"{word}" is not a whole number')
+            elif size and isinstance(size.tree, ast.UnaryOp) and isinstance(size.tree.operand, ast.Constant):
+                self.reader.error(key, f'"{word}" is below zero')
+            if size and role == "outputs":
+                self._check_output_size(key, word, size, scope)
             sizes.append(size)
         return replace(tensor, sizes=tuple(sizes))
 
-    def _backward(self, given: Mapping[str, Any]) -> OpBackward:
-        path = (*self.path, "backward")
-        values = checked(self.reader, path, given, schema.BACKWARD)
-        parts = {
-            name: tuple((key, str(value)) for key, value in spread(values.get(name, {})).items())
-            for name in ("bind", "grads")
-        }
-        return OpBackward(values.get("op", ""), **parts)
+    def _check_output_size(self, key: KeyPath, word: str, size: OpExpression, scope: OpScope) -> None:
+        """Sizes of outputs follow from sizes and scalars alone, for that is what there is where torch traces a call."""
+        nodes = [*ast.walk(ast.parse(size.text.strip(), mode="eval"))]
+        calls = [
+            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+        taken = [*scope.dims, *scope.scalars, *scope.tensors]
+        for name in calls:
+            if name in ("stride", "aligned"):
+                message = f'"{word}" depends on where a tensor lies'
+                self.reader.error(key, message, "sizes of outputs follow from sizes and scalars")
+            elif name in taken:
+                self.reader.error(
+                    key, f'"{word}" calls {name}, which is also the name of an argument or dimension'
+                )
+        if any(isinstance(node, ast.Name) and node.id == NUM_SMS for node in nodes):
+            message = f'"{word}" depends on the device'
+            self.reader.error(key, message, "sizes of outputs follow from sizes and scalars")
 
 
 def _written(message: str) -> str:
     """A message with what is known of tensors as a manifest writes it."""
     message = re.sub(r"\bstride__(\w+?)__(\w+)", r"stride(\1, \2)", message)
     return re.sub(r"\b(given|aligned)__(\w+)", r"\1(\2)", message)
+
+
+def _names(tensor: OpTensor) -> list[str]:
+    """The names of its dimensions, and its other words."""
+    return [word.lstrip("*") for word in tensor.dims]
 
 
 def _is_behind(tensors: Sequence[tuple[str, OpTensor]], tensor: OpTensor, other: str) -> bool:
@@ -304,44 +488,6 @@ def _with_free(tensor: OpTensor, strides: set[tuple[str, str]]) -> OpTensor:
         place for place, word in enumerate(tensor.dims) if (tensor.name, word.lstrip("*")) in strides
     )
     return replace(tensor, free=free)
-
-
-def _check_backward(
-    reader: ManifestReader, path: KeyPath, op: Op, backward: OpBackward, ops: Mapping[str, Op]
-) -> None:
-    """The operator of the backward pass is there, all it needs is known, and its outputs are gradients."""
-    other = ops.get(backward.op)
-    if other is None:
-        reader.error((*path, "op"), f"no operator {described(backward.op)}", suggestion(backward.op, ops))
-        return
-    known = [*(t.name for t in (*op.inputs, *op.outputs)), *(scalar.name for scalar in op.scalars)]
-    known += [f"grad({tensor.name})" for tensor in op.outputs]
-    arguments = [tensor.name for tensor in other.inputs] + [scalar.name for scalar in other.scalars]
-    bind = dict(backward.bind)
-    for name, source in bind.items():
-        if name not in arguments:
-            reader.error(
-                (*path, "bind", name), f"{other.name} has no such argument", suggestion(name, arguments)
-            )
-        elif source.replace(" ", "") not in known:
-            reader.error((*path, "bind", name), f"no {described(source)}", suggestion(source, known))
-    needed = [tensor.name for tensor in other.inputs if not tensor.is_optional]
-    needed += [scalar.name for scalar in other.scalars if scalar.is_required]
-    for name in needed:
-        if name not in bind and name not in known:
-            reader.error(
-                path,
-                f"{other.name} needs {name}",
-                f'write bind = {{ {name} = "grad({op.outputs[0].name})" }}' if op.outputs else "",
-            )
-    inputs = [tensor.name for tensor in op.inputs]
-    outputs = [tensor.name for tensor in other.outputs]
-    for name, gradient in backward.grads:
-        if name not in inputs:
-            reader.error((*path, "grads", name), f"{op.name} has no such input", suggestion(name, inputs))
-        elif gradient not in outputs:
-            message = f"{other.name} has no output {described(gradient)}"
-            reader.error((*path, "grads", name), message, suggestion(gradient, outputs))
 
 
 def _constants(kernel: Kernel) -> set[str]:

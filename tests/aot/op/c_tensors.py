@@ -40,10 +40,10 @@ def view(
 ) -> DLTensor:
     """An array of the fake driver's; `fields` are others of the DLTensor."""
     interface = array.__cuda_array_interface__
-    shape = interface["shape"] if shape is None else shape
+    sizes: Sequence[int] = interface["shape"] if shape is None else shape
     dtype = np.dtype(interface["typestr"])
     made = DLTensor(
-        interface["data"][0], CUDA, 0, len(shape), _CODES[dtype.kind], 8 * dtype.itemsize, 1, integers(shape)
+        interface["data"][0], CUDA, 0, len(sizes), _CODES[dtype.kind], 8 * dtype.itemsize, 1, integers(sizes)
     )
     if strides is not None:
         made.strides = integers(strides)

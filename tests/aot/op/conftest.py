@@ -16,20 +16,21 @@ import pytest
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
-from tests.aot.op.project import CHOOSE, CHOOSE_MANIFEST, MANIFEST, SCALE
+from tests.aot.op.project import CHOOSE_MANIFEST, MANIFEST, write_kernels
 
-KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the sources of the project, for manifests that are loaded and not built."""
+    write_kernels(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory) -> Path:
     """The project, built."""
     root = tmp_path_factory.mktemp("operators")
-    (root / "kernels").mkdir()
-    for name in ("vector_add", "sum", "layer_norm"):
-        shutil.copy(KERNELS / f"{name}.py", root / "kernels")
-    (root / "kernels" / "scale.py").write_text(SCALE)
-    (root / "kernels" / "choose.py").write_text(CHOOSE)
+    write_kernels(root)
     (root / "kernels.toml").write_text(MANIFEST + CHOOSE_MANIFEST)
     result = build(BuildOptions(project=root, environment=dict(os.environ)), Progress())
     assert not result.failures and result.wheel is not None
@@ -40,8 +41,8 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(project) -> Iterator[FakeDriver]:
-    """A fake driver with one device; it ends with the module, for tests of a GPU would find it."""
-    with FakeDriver(["sm_90"], builds=[project / "build"]) as driver:
+    """A fake driver with two devices; it ends with the module, for tests of a GPU would find it."""
+    with FakeDriver(["sm_90", "sm_90"], builds=[project / "build"]) as driver:
         yield driver
 
 

@@ -1,5 +1,17 @@
 """The project of the tests: operators over kernels of this repository, and one of its own."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbuild.aot.manifest.load import load_text
+from kbuild.aot.manifest.model import Manifest
+from kbuild.errors import ErrorGroup
+
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+
 SCALE = '''\
 import triton
 import triton.language as tl
@@ -157,3 +169,25 @@ inputs = { dy = "*shape", slope = "*shape" }
 outputs = { "dx, dbias" = "*shape" }
 bind = { n = "shape" }
 """
+
+
+def write_kernels(folder: Path) -> None:
+    """The sources of the project."""
+    (folder / "kernels").mkdir()
+    for name in ("vector_add", "sum", "layer_norm"):
+        (folder / "kernels" / f"{name}.py").write_bytes((KERNELS / f"{name}.py").read_bytes())
+    (folder / "kernels" / "scale.py").write_text(SCALE)
+    (folder / "kernels" / "choose.py").write_text(CHOOSE)
+
+
+def loaded(folder: Path, text: str) -> Manifest:
+    """The manifest of a text, with the sources in a folder."""
+    return load_text(text.encode(), folder / "kernels.toml", "kernels.toml")
+
+
+def mistakes(folder: Path, text: str, old: str, new: str) -> list[str]:
+    """What is wrong with a manifest after one change of its text."""
+    assert text.count(old) == 1, old
+    with pytest.raises(ErrorGroup) as caught:
+        loaded(folder, text.replace(old, new))
+    return [str(error) for error in caught.value.errors()]

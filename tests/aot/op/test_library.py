@@ -80,7 +80,9 @@ def test_two_launches_with_a_workspace(library: Library, driver) -> None:
     x, out = floats(40_000), driver.empty((), np.float32)
     assert library.call("sum", view(driver.array(x)), view(out), None) == (0, "")
     assert abs(out.copy_to_host() - x.sum(dtype=np.float64)) < 1e-2
-    assert not [text for text in driver.leftovers if not text.startswith(("Module", "array"))], driver.leftovers
+    assert not [text for text in driver.leftovers if not text.startswith(("Module", "array"))], (
+        driver.leftovers
+    )
 
 
 def test_optional_tensors_words_and_computed_defaults(library: Library, driver) -> None:

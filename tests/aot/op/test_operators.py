@@ -97,8 +97,23 @@ def test_explain_shows_every_launch(ops, driver, capsys) -> None:
     assert "on sm_90" in capsys.readouterr().out
 
 
-def array_of(driver, *shape: int, dtype: Any = np.float32):
-    return driver.array(np.zeros(shape, dtype))
+def array_of(driver, *shape: int, dtype: Any = np.float32, device: int = 0):
+    return driver.array(np.zeros(shape, dtype), device=device)
+
+
+class Claims:
+    """An array whose interface says something else."""
+
+    def __init__(self, array, **claims: Any) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = array.__cuda_array_interface__ | {"strides": None} | claims
+
+
+class Raising:
+    """No number, and says so in its own words."""
+
+    def __float__(self) -> float:
+        raise ArithmeticError("no number today")
 
 
 MISTAKES = {
@@ -190,6 +205,135 @@ MISTAKES = {
         lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 5)),
         ValueError,
         "shape is 4 in x and 5 in out",
+    ),
+    "too few dimensions": (
+        lambda ops, d: ops.layer_norm(array_of(d), array_of(d, 4), array_of(d, 4)),
+        ValueError,
+        r"x has 0 dimensions, and at least 1 are expected: .* is declared as \(\*n_rows n_cols\)",
+    ),
+    "too many dimensions": (
+        lambda ops, d: ops.vector_add(array_of(d, *[1] * 17), array_of(d, 1)),
+        ValueError,
+        "x has 17 dimensions; operators take up to 16",
+    ),
+    "a tensor that is None": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), None),
+        TypeError,
+        "y must be a tensor on a CUDA device, not NoneType",
+    ),
+    "a list": (
+        lambda ops, d: ops.vector_add([1.0], array_of(d, 4)),
+        TypeError,
+        r"vector_add\(\): x must be a tensor on a CUDA device.*, not list",
+    ),
+    "an address": (
+        lambda ops, d: ops.vector_add(0x1000, array_of(d, 4)),
+        TypeError,
+        "x must be a tensor on a CUDA device, not int",
+    ),
+    "an array of numpy": (
+        lambda ops, d: ops.vector_add(np.zeros(4, np.float32), array_of(d, 4)),
+        ValueError,
+        r"vector_add\(\): x is not on a CUDA device",
+    ),
+    "an output of numpy": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=np.zeros(4, np.float32)),
+        ValueError,
+        r"vector_add\(\): out is not on a CUDA device",
+    ),
+    "the type of an optional tensor": (
+        lambda ops, d: ops.scale_(array_of(d, 4), array_of(d, 4, dtype=np.float16)),
+        TypeError,
+        "bias holds fp16, and the operator takes fp32",
+    ),
+    "the type of an output": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 4, dtype=np.float16)),
+        TypeError,
+        "x holds fp32 and out holds fp16; both have to be of one type",
+    ),
+    "an output of another rank": (
+        lambda ops, d: ops.sum(array_of(d, 4), made=array_of(d, 1)),
+        ValueError,
+        r"made has 1 dimensions, and 0 are expected: .* is declared as \(\)",
+    ),
+    "an output of another fixed size": (
+        lambda ops, d: ops.scale_(array_of(d, 4), counter=array_of(d, 2, dtype=np.int32)),
+        ValueError,
+        r"counter has 2 elements where 1 are expected \(1\): it has the shape \(2,\)",
+    ),
+    "an output with gaps": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 8).view((4,), (2,))),
+        ValueError,
+        "out has a stride of 2 along shape, which has to be 1; call contiguous",
+    ),
+    "an output that is an input": (
+        lambda ops, d: (
+            lambda w: ops.layer_norm(array_of(d, 1, 4), w, array_of(d, 4), y=w.view((1, 4), (4, 1)))
+        )(array_of(d, 4)),
+        ValueError,
+        "y is written, and shares memory with weight",
+    ),
+    "one output for two": (
+        lambda ops, d: (
+            lambda m: ops.layer_norm(array_of(d, 2, 4), array_of(d, 4), array_of(d, 4), mean=m, rstd=m)
+        )(array_of(d, 2)),
+        ValueError,
+        "mean is written, and shares memory with rstd",
+    ),
+    "two devices": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4, device=1)),
+        ValueError,
+        "y is on device 1, and an argument before it is on device 0",
+    ),
+    "an output on another device": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 4, device=1)),
+        ValueError,
+        "out is on device 1, and an argument before it is on device 0",
+    ),
+    "a complex scalar": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 4), array_of(d, 4), eps=1j),
+        TypeError,
+        "eps must be a number, not complex",
+    ),
+    "a tensor for a scalar": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 4), array_of(d, 4), eps=array_of(d, 1)),
+        TypeError,
+        "eps must be a number, not Array",
+    ),
+    "a scalar that raises": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 4), array_of(d, 4), eps=Raising()),
+        ArithmeticError,
+        "no number today",
+    ),
+    "a stream": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), stream="main"),
+        TypeError,
+        "stream must be a torch.cuda.Stream, an object with __cuda_stream__",
+    ),
+    "a stream that is none": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), stream=12345),
+        RuntimeError,
+        "CUDA_ERROR_INVALID_HANDLE",
+    ),
+    "a malformed interface": (
+        lambda ops, d: ops.vector_add(Claims(array_of(d, 4), shape=(-4,)), array_of(d, 4)),
+        TypeError,
+        "the __cuda_array_interface__ of x is malformed",
+    ),
+    "more elements than there are numbers": (
+        lambda ops, d: ops.vector_add(Claims(array_of(d, 4), shape=(2**40, 2**40)), array_of(d, 4)),
+        ValueError,
+        r"x has more than 2\^63 elements",
+    ),
+    "an address that the kernel does not take": (
+        lambda ops, d: ops.scale_(array_of(d, 4), array_of(d, 8).view((4,), (1,), 1)),
+        RuntimeError,
+        "the address of bias is not divisible by 16",
+    ),
+    "an operator that is not there to be explained": (
+        lambda ops, d: ops.explain("scale_in_place", array_of(d, 4)),
+        ValueError,
+        "has no kernel 'scale_in_place'; it has vector_add, sum",
     ),
 }
 

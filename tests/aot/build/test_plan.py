@@ -295,13 +295,13 @@ rule step
   description = $what
   restat = 1
 
-build .kbuild/launcher.o .kbuild/launcher.o.json: step .kbuild/launcher.json
+build .kbuild/launcher.o .kbuild/library.o .kbuild/launcher.o.json: step .kbuild/launcher.json
   what = compile the launcher
 
 build {files}: step .kbuild/jobs/sm_80/scale/{name}.json
   what = compile scale.sm_80.{name}
 
-build .kbuild/wheel.json: step .kbuild/assemble.json | .kbuild/package.json .kbuild/launcher.o .kbuild/launcher.o.json {files}
+build .kbuild/wheel.json: step .kbuild/assemble.json | .kbuild/package.json .kbuild/launcher.o .kbuild/library.o .kbuild/launcher.o.json {files}
   what = package demo_kernels
 """
     )

@@ -70,28 +70,31 @@ static int axes_of_view(const Operator *op, int index, const DLTensor *view, Ext
     return 0;
 }
 
-/* Room for the text of sizes or strides. */
-enum { EXTENTS_TEXT = MAX_RANK * 22 };
-
-/* Sizes or strides as Python writes a tuple. */
-static const char *text_of_extents(char *text, const int64_t *numbers, int count)
+/* Adds sizes or strides as Python writes a tuple. */
+static void add_extents(Message *message, const int64_t *numbers, int count)
 {
-    int length = snprintf(text, EXTENTS_TEXT, "(");
     for (int i = 0; i < count; i++)
-        length += snprintf(text + length, (size_t)(EXTENTS_TEXT - length), i ? ", %lld" : "%lld", (long long)numbers[i]);
-    snprintf(text + length, (size_t)(EXTENTS_TEXT - length), count == 1 ? ",)" : ")");
-    return text;
+        add_text(message, i ? ", %lld" : "(%lld", (long long)numbers[i]);
+    add_text(message, count == 0 ? "()" : count == 1 ? ",)" : ")");
 }
 
 /* Says what is wrong with a tensor, and its shape and strides. */
-static int wrong_shape(const OpCall *oc, int tensor, const char *what)
+__attribute__((format(printf, 3, 4))) static int wrong_shape(const OpCall *oc, int tensor, const char *what, ...)
 {
     const OpTensor *declared = &oc->op->tensors[tensor];
     const Extents *found = &oc->extents[tensor];
-    char sizes[EXTENTS_TEXT], strides[EXTENTS_TEXT];
-    return report(WRONG_VALUE, "%s(): %s %s: it has the shape %s with strides %s, and is declared as (%s)", oc->op->name, declared->name,
-                  what, text_of_extents(sizes, found->sizes, found->rank), text_of_extents(strides, found->strides, found->rank),
-                  declared->shape);
+    Message *message = begin_message();
+    va_list arguments;
+    add_text(message, "%s(): %s ", oc->op->name, declared->name);
+    va_start(arguments, what);
+    add_words(message, what, arguments);
+    va_end(arguments);
+    add_text(message, ": it has the shape ");
+    add_extents(message, found->sizes, found->rank);
+    add_text(message, " with strides ");
+    add_extents(message, found->strides, found->rank);
+    add_text(message, ", and is declared as (%s)", declared->shape);
+    return report_message(WRONG_VALUE, message);
 }
 
 static const char *type_name(uint64_t bit)
@@ -104,19 +107,23 @@ static const char *type_name(uint64_t bit)
     return "an unknown type";
 }
 
+/* Adds the names of types. */
+static void add_types(Message *message, uint64_t types)
+{
+    for (uint64_t bits = types; bits; bits &= bits - 1)
+        add_text(message, "%s%s", bits == types ? "" : bits & (bits - 1) ? ", " : " or ", type_name(bits & -bits));
+}
+
 /* Whether a tensor holds what the kernels take, and the same as the tensors of its group before it. */
 static int check_type(OpCall *oc, int tensor)
 {
     const OpTensor *declared = &oc->op->tensors[tensor];
     uint64_t type = oc->types[tensor];
     if (!(type & declared->types)) {
-        char text[256] = "";
-        for (uint64_t bits = declared->types; bits; bits &= bits - 1) {
-            const char *separator = !*text ? "" : bits & (bits - 1) ? ", " : " or ";
-            size_t length = strlen(text);
-            snprintf(text + length, sizeof text - length, "%s%s", separator, type_name(bits & -bits));
-        }
-        return report(WRONG_TYPE, "%s(): %s holds %s, and the operator takes %s", oc->op->name, declared->name, type_name(type), text);
+        Message *message = begin_message();
+        add_text(message, "%s(): %s holds %s, and the operator takes ", oc->op->name, declared->name, type_name(type));
+        add_types(message, declared->types);
+        return report_message(WRONG_TYPE, message);
     }
     for (int i = 0; i < tensor && declared->group >= 0; i++)
         if (oc->op->tensors[i].group == declared->group && is_given(oc, i) && oc->types[i] != type && !(oc->types[i] & (oc->types[i] - 1)) &&
@@ -136,16 +143,16 @@ static int wrong_size(const OpCall *oc, int tensor, int place, int64_t size)
             if (oc->op->tensors[i].dims[k] == dim && is_given(oc, i) && oc->op->fixed[dim] < 0) {
                 const OpTensor *known = &oc->op->tensors[i];
                 const Extents *one = &oc->extents[i], *other = &oc->extents[tensor];
-                char sizes[EXTENTS_TEXT], own[EXTENTS_TEXT];
-                return report(WRONG_VALUE, "%s(): %s is %lld in %s and %lld in %s: %s (%s) has the shape %s, %s (%s) has %s", oc->op->name,
-                              oc->op->dims[dim], (long long)oc->frame.sizes[dim], known->name, (long long)size, declared->name, known->name,
-                              known->shape, text_of_extents(sizes, one->sizes, one->rank), declared->name, declared->shape,
-                              text_of_extents(own, other->sizes, other->rank));
+                Message *message = begin_message();
+                add_text(message, "%s(): %s is %lld in %s and %lld in %s: %s (%s) has the shape ", oc->op->name, oc->op->dims[dim],
+                         (long long)oc->frame.sizes[dim], known->name, (long long)size, declared->name, known->name, known->shape);
+                add_extents(message, one->sizes, one->rank);
+                add_text(message, ", %s (%s) has ", declared->name, declared->shape);
+                add_extents(message, other->sizes, other->rank);
+                return report_message(WRONG_VALUE, message);
             }
-    char what[160];
-    snprintf(what, sizeof what, "has %lld elements where %lld are expected (%.60s)", (long long)size,
-                  (long long)oc->frame.sizes[dim], oc->op->dims[dim]);
-    return wrong_shape(oc, tensor, what);
+    return wrong_shape(oc, tensor, "has %lld elements where %lld are expected (%s)", (long long)size, (long long)oc->frame.sizes[dim],
+                       oc->op->dims[dim]);
 }
 
 /* The dimensions from `from` on that one word stands for: their product becomes its size, and they have to be without gaps. */
@@ -187,12 +194,9 @@ static int match_tensor(OpCall *oc, int tensor)
     const Extents *found = &oc->extents[tensor];
     int64_t *strides = oc->frame.strides + declared->first_stride;
     int packed = found->rank - declared->rank + 1, is_empty = 0;
-    if (declared->pack < 0 ? found->rank != declared->rank : packed < 0) {
-        char what[96];
-        snprintf(what, sizeof what, "has %d dimensions, and %s%d are expected", found->rank, declared->pack < 0 ? "" : "at least ",
-                      declared->rank - (declared->pack >= 0));
-        return wrong_shape(oc, tensor, what);
-    }
+    if (declared->pack < 0 ? found->rank != declared->rank : packed < 0)
+        return wrong_shape(oc, tensor, "has %d dimensions, and %s%d are expected", found->rank, declared->pack < 0 ? "" : "at least ",
+                           declared->rank - (declared->pack >= 0));
     for (int i = 0; i < found->rank; i++) {
         if (found->sizes[i] < 0)
             return wrong_shape(oc, tensor, "has a size below zero");
@@ -214,12 +218,9 @@ static int match_tensor(OpCall *oc, int tensor)
             oc->frame.sizes[dim] = size;
         else if (oc->frame.sizes[dim] != size)
             return wrong_size(oc, tensor, place, size);
-        if (!(declared->free >> place & 1) && stride != behind && size > 1 && !is_empty) {
-            char what[160];
-            snprintf(what, sizeof what, "has a stride of %lld along %.60s, which has to be %lld; call contiguous() on it",
-                          (long long)stride, oc->op->dims[dim], (long long)behind);
-            return wrong_shape(oc, tensor, what);
-        }
+        if (!(declared->free >> place & 1) && stride != behind && size > 1 && !is_empty)
+            return wrong_shape(oc, tensor, "has a stride of %lld along %s, which has to be %lld; call contiguous() on it",
+                               (long long)stride, oc->op->dims[dim], (long long)behind);
         strides[place] = stride;
         if (__builtin_mul_overflow(stride, size, &behind))
             return wrong_shape(oc, tensor, "has strides beyond 64 bits");

@@ -35,7 +35,7 @@ static int open_library(void)
     static const char here = 0;
     Dl_info info;
     const char *slash = dladdr(&here, &info) && info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
-    char path[4096];
+    static char path[4096]; /* not on the stack, of which a call that opens nothing would take as much */
     int folder = slash ? (int)(slash - info.dli_fname) : 1;
     snprintf(path, sizeof path, "%.*s/lib%s.so", folder, slash ? info.dli_fname : ".", package_symbol);
     jax.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -103,7 +103,7 @@ def test_sizes_and_strides_are_read_off_a_tensor(world, kind):
     ("x", "error", "message"),
     [
         (0x100, TypeError, "x must be a tensor, whose sizes and strides the kernel needs, not int"),
-        ({"shape": (8,), "strides": (1,)}, ValueError, "x has 1 dimensions, the kernel takes 2"),
+        ({"shape": (8,), "strides": (1,)}, ValueError, "x has 1 dimension, the kernel takes 2"),
         (
             {"shape": (8, 8), "strides": (1, 8)},
             ValueError,

@@ -166,7 +166,8 @@ class LaunchLoader:
         """A tensor descriptor is of a tensor that is there, and has its dimensions."""
         words = self.scope.tensors[tensor]
         if len(words) != rank:
-            message = f"{name} is a descriptor of {rank} dimensions, and {tensor} has {len(words)}: {' '.join(words)}"
+            plural = "s" * (rank != 1)
+            message = f"{name} is a descriptor of {rank} dimension{plural}, and {tensor} has {len(words)}: {' '.join(words)}"
             self.reader.error(place, message)
         if tensor in self.scope.optional:
             self.reader.error(place, f"{name} is a descriptor, and {tensor} may be None")

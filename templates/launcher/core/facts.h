@@ -96,7 +96,8 @@ static int check_extent(const Kernel *kernel, int index, const Axis *found, Valu
     const char *name = kernel->parameters[extent->tensor].name;
     int64_t rank = found->rank, size = found->size, stride = found->stride;
     if (rank != extent->rank)
-        return report(WRONG_VALUE, "%s(): %s has %lld dimensions, the kernel takes %d", kernel->name, name, (long long)rank, extent->rank);
+        return report(WRONG_VALUE, "%s(): %s has %lld dimension%s, the kernel takes %d", kernel->name, name, (long long)rank,
+                      rank == 1 ? "" : "s", extent->rank);
     if (size < 0)
         return report(WRONG_VALUE, "%s(): %s has %lld elements along axis %d", kernel->name, name, (long long)size, extent->axis);
     int is_aligned = (uint64_t)stride * (uint64_t)extent->stride_bytes % 16 == 0;  /* exact, for 16 divides 2^64 */

@@ -133,6 +133,18 @@ static int check_type(OpCall *oc, int tensor)
     return 0;
 }
 
+/* Adds the size of the dimensions that a word of a tensor's shape stands for: a number, or a tuple where it may stand for several. */
+static void add_size(Message *message, const OpCall *oc, int tensor, int place, int64_t size)
+{
+    const OpTensor *declared = &oc->op->tensors[tensor];
+    const Extents *found = &oc->extents[tensor];
+    if (place == declared->pack)
+        add_extents(message, found->sizes + place, found->rank - declared->rank + 1);
+    else
+        add_text(message, "%lld", (long long)size);
+    add_text(message, " in %s", declared->name);
+}
+
 /* Says which tensor has another size along a dimension. */
 static int wrong_size(const OpCall *oc, int tensor, int place, int64_t size)
 {
@@ -144,15 +156,19 @@ static int wrong_size(const OpCall *oc, int tensor, int place, int64_t size)
                 const OpTensor *known = &oc->op->tensors[i];
                 const Extents *one = &oc->extents[i], *other = &oc->extents[tensor];
                 Message *message = begin_message();
-                add_text(message, "%s(): %s is %lld in %s and %lld in %s: %s (%s) has the shape ", oc->op->name, oc->op->dims[dim],
-                         (long long)oc->frame.sizes[dim], known->name, (long long)size, declared->name, known->name, known->shape);
+                add_text(message, "%s(): %s is ", oc->op->name, oc->op->dims[dim]);
+                add_size(message, oc, i, k, oc->frame.sizes[dim]);
+                add_text(message, " and ");
+                add_size(message, oc, tensor, place, size);
+                add_text(message, ": %s (%s) has the shape ", known->name, known->shape);
                 add_extents(message, one->sizes, one->rank);
                 add_text(message, ", %s (%s) has ", declared->name, declared->shape);
                 add_extents(message, other->sizes, other->rank);
                 return report_message(WRONG_VALUE, message);
             }
-    return wrong_shape(oc, tensor, "has %lld elements where %lld are expected (%s)", (long long)size, (long long)oc->frame.sizes[dim],
-                       oc->op->dims[dim]);
+    int64_t expected = oc->frame.sizes[dim];
+    return wrong_shape(oc, tensor, "has %lld element%s where %lld %s expected (%s)", (long long)size, size == 1 ? "" : "s",
+                       (long long)expected, expected == 1 ? "is" : "are", oc->op->dims[dim]);
 }
 
 /* The dimensions from `from` on that one word stands for: their product becomes its size, and they have to be without gaps. */
@@ -194,9 +210,11 @@ static int match_tensor(OpCall *oc, int tensor)
     const Extents *found = &oc->extents[tensor];
     int64_t *strides = oc->frame.strides + declared->first_stride;
     int packed = found->rank - declared->rank + 1, is_empty = 0;
-    if (declared->pack < 0 ? found->rank != declared->rank : packed < 0)
-        return wrong_shape(oc, tensor, "has %d dimensions, and %s%d are expected", found->rank, declared->pack < 0 ? "" : "at least ",
-                           declared->rank - (declared->pack >= 0));
+    if (declared->pack < 0 ? found->rank != declared->rank : packed < 0) {
+        int expected = declared->rank - (declared->pack >= 0);
+        return wrong_shape(oc, tensor, "has %d dimension%s, and %s%d %s expected", found->rank, found->rank == 1 ? "" : "s",
+                           declared->pack < 0 ? "" : "at least ", expected, expected == 1 ? "is" : "are");
+    }
     for (int i = 0; i < found->rank; i++) {
         if (found->sizes[i] < 0)
             return wrong_shape(oc, tensor, "has a size below zero");

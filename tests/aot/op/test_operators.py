@@ -135,7 +135,7 @@ MISTAKES = {
     "another rank": (
         lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 1, 4), array_of(d, 4)),
         ValueError,
-        r"weight has 2 dimensions, and 1 are expected: it has the shape \(1, 4\) with strides \(4, 1\)",
+        r"weight has 2 dimensions, and 1 is expected: it has the shape \(1, 4\) with strides \(4, 1\)",
     ),
     "another size": (
         lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 5), array_of(d, 4)),
@@ -145,7 +145,19 @@ MISTAKES = {
     "other leading sizes": (
         lambda ops, d: ops.vector_add(array_of(d, 2, 3), array_of(d, 3, 2)),
         ValueError,
-        r"x \(\*shape\) has the shape \(2, 3\), y \(\*shape\) has \(3, 2\)",
+        r"shape is \(2, 3\) in x and \(3, 2\) in y: x \(\*shape\) has the shape \(2, 3\), y \(\*shape\) has \(3, 2\)",
+    ),
+    "other numbers of leading sizes": (
+        lambda ops, d: ops.vector_add(array_of(d, 15), array_of(d, 5, 3)),
+        ValueError,
+        r"shape is \(15,\) in x and \(5, 3\) in y: x",
+    ),
+    "leading sizes of an output": (
+        lambda ops, d: ops.layer_norm(
+            array_of(d, 2, 3, 4), array_of(d, 4), array_of(d, 4), mean=array_of(d, 6)
+        ),
+        ValueError,
+        r"n_rows is \(2, 3\) in x and \(6,\) in mean: x \(\*n_rows n_cols\) has the shape \(2, 3, 4\)",
     ),
     "a type": (
         lambda ops, d: ops.vector_add(*[array_of(d, 4, dtype=np.float64)] * 2),
@@ -204,12 +216,12 @@ MISTAKES = {
     "the shape of an output": (
         lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 5)),
         ValueError,
-        "shape is 4 in x and 5 in out",
+        r"shape is \(4,\) in x and \(5,\) in out",
     ),
     "too few dimensions": (
         lambda ops, d: ops.layer_norm(array_of(d), array_of(d, 4), array_of(d, 4)),
         ValueError,
-        r"x has 0 dimensions, and at least 1 are expected: .* is declared as \(\*n_rows n_cols\)",
+        r"x has 0 dimensions, and at least 1 is expected: .* is declared as \(\*n_rows n_cols\)",
     ),
     "too many dimensions": (
         lambda ops, d: ops.vector_add(array_of(d, *[1] * 17), array_of(d, 1)),
@@ -254,12 +266,12 @@ MISTAKES = {
     "an output of another rank": (
         lambda ops, d: ops.sum(array_of(d, 4), made=array_of(d, 1)),
         ValueError,
-        r"made has 1 dimensions, and 0 are expected: .* is declared as \(\)",
+        r"made has 1 dimension, and 0 are expected: .* is declared as \(\)",
     ),
     "an output of another fixed size": (
         lambda ops, d: ops.scale_(array_of(d, 4), counter=array_of(d, 2, dtype=np.int32)),
         ValueError,
-        r"counter has 2 elements where 1 are expected \(1\): it has the shape \(2,\)",
+        r"counter has 2 elements where 1 is expected \(1\): it has the shape \(2,\)",
     ),
     "an output with gaps": (
         lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=array_of(d, 8).view((4,), (2,))),

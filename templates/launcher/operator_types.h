@@ -38,7 +38,7 @@ typedef struct OpLaunch {
     int64_t (*when)(const OpFrame *frame, int *fault); /* NULL: always */
 } OpLaunch;
 
-typedef struct {
+typedef struct Operator {
     const char *name;
     int input_count, output_count, workspace_count, scalar_count, dim_count, stride_count, launch_count, return_count;
     int needs_autocast;         /* whether torch's autocast concerns it */

@@ -111,6 +111,7 @@ typedef struct {
     Cache *cache;
     void (*conditions)(const Value *arguments, int64_t num_sms, uint64_t *facts, int *fault);
     void (*grid)(const Value *arguments, const int64_t *constants, int64_t num_sms, int64_t *grid, int *fault);
+    const struct Operator *of; /* whose arguments these are, where there is no kernel; else NULL */
 } Kernel;
 
 typedef struct { const char *name; uint64_t bit; } TorchType;

@@ -152,7 +152,17 @@ def test_wrong_arguments(world):
             world.package.LaunchError,
             "no CUDA device 7; the driver shows 3",
         ),
-        (lambda: add(x, x, 1, stream="main"), TypeError, "stream must be"),
+        (
+            lambda: add(numpy.ndarray, x, 1),
+            TypeError,
+            "x must be a tensor on a CUDA device or an address, not type",
+        ),
+        (lambda: add(x, x, 1, stream="main"), TypeError, "vector_add(): stream must be"),
+        (
+            lambda: attention(x, 10**400, 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True),
+            OverflowError,
+            "attention(): scale does not fit a double",
+        ),
         (lambda: add(x, x, 1, dtype="fp64"), no_variant, "dtype = fp64 is not fp32"),
         (
             lambda: attention(x, "a", 1, 1, 1, 1, HEAD_DIM=64, IS_CAUSAL=True),

@@ -24,6 +24,13 @@ static int parameter_of(const Operator *op, int tensor)
     return tensor < op->input_count ? tensor : tensor + op->scalar_count;
 }
 
+/* The tensor that a parameter is; NULL where it is one of a kernel, and none of an operator's. */
+static const OpTensor *tensor_of_parameter(const Kernel *arguments, int index)
+{
+    const Operator *op = arguments->of;
+    return op ? &op->tensors[index < op->input_count ? index : index - op->scalar_count] : NULL;
+}
+
 /* Whether a tensor is there: the call gives it, or the operator has made it. */
 static int is_given(const OpCall *oc, int tensor)
 {
@@ -114,17 +121,37 @@ static void add_types(Message *message, uint64_t types)
         add_text(message, "%s%s", bits == types ? "" : bits & (bits - 1) ? ", " : " or ", type_name(bits & -bits));
 }
 
+/* Says that a tensor of an operator holds another type than those that it takes. */
+static int wrong_element(const Kernel *arguments, int index, const char *type)
+{
+    const OpTensor *declared = tensor_of_parameter(arguments, index);
+    Message *message = begin_message();
+    add_text(message, "%s(): %s holds %s, and the operator takes ", arguments->name, declared->name, type);
+    add_types(message, declared->types);
+    return report_message(WRONG_TYPE, message);
+}
+
+/* The name of an element type of DLPack's, whether there are kernels for it or not. */
+enum { TYPE_NAME = 48 };
+
+static const char *name_of_dlpack(const DLTensor *tensor, char *text)
+{
+    static const char *const kinds[] = { "int", "uint", "float", NULL, "bfloat", "complex", "bool" };
+    int code = tensor->dtype.code, bits = tensor->dtype.bits, lanes = tensor->dtype.lanes;
+    int is_known = code < (int)(sizeof kinds / sizeof *kinds) && kinds[code] && bits;
+    int length = is_known ? snprintf(text, TYPE_NAME, "%s%d", kinds[code], bits) : snprintf(text, TYPE_NAME, "an unknown type");
+    if (lanes != 1)
+        snprintf(text + length, TYPE_NAME - (size_t)length, "x%d", lanes);
+    return text;
+}
+
 /* Whether a tensor holds what the kernels take, and the same as the tensors of its group before it. */
 static int check_type(OpCall *oc, int tensor)
 {
     const OpTensor *declared = &oc->op->tensors[tensor];
     uint64_t type = oc->types[tensor];
-    if (!(type & declared->types)) {
-        Message *message = begin_message();
-        add_text(message, "%s(): %s holds %s, and the operator takes ", oc->op->name, declared->name, type_name(type));
-        add_types(message, declared->types);
-        return report_message(WRONG_TYPE, message);
-    }
+    if (!(type & declared->types))
+        return wrong_element(&oc->op->arguments, parameter_of(oc->op, tensor), type_name(type));
     for (int i = 0; i < tensor && declared->group >= 0; i++)
         if (oc->op->tensors[i].group == declared->group && is_given(oc, i) && oc->types[i] != type && !(oc->types[i] & (oc->types[i] - 1)) &&
             !(type & (type - 1)))

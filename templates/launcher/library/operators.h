@@ -8,6 +8,9 @@ static int read_tensor(OpCall *oc, int tensor, const DLTensor *view, int *ordina
     if (read_view(&op->arguments, index, view, &oc->types[tensor], &oc->addresses[tensor], ordinal) < 0 ||
         axes_of_view(op, index, view, &oc->extents[tensor]) < 0)
         return -1;
+    char type[TYPE_NAME];
+    if (!oc->types[tensor])
+        return wrong_element(&op->arguments, index, name_of_dlpack(view, type));
     oc->frame.given[op->scalar_count + tensor] = 1;
     oc->frame.aligned[tensor] = oc->addresses[tensor] % 16 == 0;
     return check_type(oc, tensor);

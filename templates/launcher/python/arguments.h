@@ -3,7 +3,11 @@
 #include "arrays.h"
 #include "handles.h"
 
-static const char an_address[] = "a tensor on a CUDA device or an address";
+/* Says that an argument is nothing that points to memory; operators take tensors alone, which have sizes. */
+static int no_pointer(const Kernel *kernel, int index, PyObject *value)
+{
+    return wrong_type(kernel, index, kernel->of ? "a tensor on a CUDA device" : "a tensor on a CUDA device or an address", value);
+}
 
 static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
 {
@@ -16,8 +20,8 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
         call->values[index].address = 0;
         call->none = index;
         status = 0;
-    } else if (PyBool_Check(value)) {
-        return wrong_type(kernel, index, an_address, value);
+    } else if (PyBool_Check(value) || PyType_Check(value)) { /* a class has the attributes of its tensors */
+        return no_pointer(kernel, index, value);
     } else if (PyLong_Check(value)) {
         call->values[index].address = PyLong_AsUnsignedLongLong(value);
         status = PyErr_Occurred() ? no_address(kernel, index) : locate_address(kernel, index, call);
@@ -29,12 +33,12 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
         return -1;
     } else {
         PyErr_Clear();
-        if ((address = address_by_cuda_python(value)))
+        if (!kernel->of && (address = address_by_cuda_python(value)))
             status = take_unsigned(address, &call->values[index].address) < 0 ? no_address(kernel, index) : locate_address(kernel, index, call);
         else if (PyObject_HasAttr(value, names.dlpack))
             status = read_dlpack(kernel, index, value, call, &type);
         else
-            return wrong_type(kernel, index, an_address, value);
+            return no_pointer(kernel, index, value);
     }
     if (status < 0)
         return -1;
@@ -58,6 +62,13 @@ static PyObject *as_integer(PyObject *value)
     return integer;
 }
 
+static int too_large(const Kernel *kernel, int index, const char *what)
+{
+    PyErr_Clear();
+    PyErr_Format(PyExc_OverflowError, "%s(): %s does not fit %s", kernel->name, kernel->parameters[index].name, what);
+    return -1;
+}
+
 static int read_integer(const Kernel *kernel, int index, PyObject *value, Call *call, uint64_t *fact)
 {
     int overflow = 0, large = 0;
@@ -75,10 +86,8 @@ static int read_integer(const Kernel *kernel, int index, PyObject *value, Call *
         PyErr_Clear();
     }
     Py_XDECREF(integer);
-    if (overflow && !large) {
-        PyErr_Format(PyExc_OverflowError, "%s(): %s does not fit 64 bits", kernel->name, kernel->parameters[index].name);
-        return -1;
-    }
+    if (overflow && !large)
+        return too_large(kernel, index, "64 bits");
     call->values[index].integer = number;
     *fact = integer_facts(number, large);
     return 0;
@@ -106,7 +115,9 @@ static int read_parameter(const Kernel *kernel, int index, PyObject *value, Call
     default:
         call->values[index].number = PyFloat_AsDouble(value);
         if (call->values[index].number == -1.0 && PyErr_Occurred())
-            status = PyErr_ExceptionMatches(PyExc_TypeError) ? wrong_type(kernel, index, "a number", value) : -1;
+            status = PyErr_ExceptionMatches(PyExc_TypeError)       ? wrong_type(kernel, index, "a number", value)
+                   : PyErr_ExceptionMatches(PyExc_OverflowError) ? too_large(kernel, index, "a double")
+                                                                   : -1;
     }
     call->facts[DEVICE_FACTS + index] = fact & parameter->mask;
     return status;

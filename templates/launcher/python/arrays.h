@@ -10,6 +10,7 @@ typedef struct { PyObject *object; int64_t parameter; } Held;
 
 /* One call.  The arrays are as long as its kernel needs, and lie in `room` on the stack of its thread. */
 typedef struct {
+    const Kernel *kernel;
     uint64_t *facts;            /* fact_count */
     Value *values;              /* parameter_count, as are the next two */
     uint64_t *producers;        /* streams on which arguments will be ready, each once; DEFAULT_STREAM for the default one */
@@ -42,7 +43,7 @@ static size_t room_of(const Kernel *kernel)
 
 static void begin_call(const Kernel *kernel, Call *call, uint64_t *room, int offline)
 {
-    *call = (Call){ .facts = room, .device = -1, .offline = offline, .none = -1 };
+    *call = (Call){ .kernel = kernel, .facts = room, .device = -1, .offline = offline, .none = -1 };
     call->values = (Value *)(call->facts + kernel->fact_count);
     call->producers = (uint64_t *)(call->values + kernel->parameter_count);
     call->held = (Held *)(call->producers + kernel->parameter_count);
@@ -117,6 +118,25 @@ static int no_memory(const Kernel *kernel, int index)
 {
     PyErr_Format(PyExc_ValueError, "%s(): %s has elements, but no memory (its address is 0)",
                  kernel->name, kernel->parameters[index].name);
+    return -1;
+}
+
+/* Refuses a tensor of a type that no kernel takes, where it is an operator's: variants of a kernel say for themselves what they take. */
+static int unknown_element(const Kernel *kernel, int index, const char *type)
+{
+    return tensor_of_parameter(kernel, index) ? wrong_element(kernel, index, type) : 0;
+}
+
+/* Whether an argument is a tensor that its operator writes. */
+static int is_written(const Kernel *kernel, int index)
+{
+    const OpTensor *tensor = tensor_of_parameter(kernel, index);
+    return tensor && tensor->is_written;
+}
+
+static int read_only(const Kernel *kernel, int index)
+{
+    PyErr_Format(PyExc_ValueError, "%s(): %s is read-only", kernel->name, kernel->parameters[index].name);
     return -1;
 }
 
@@ -221,23 +241,37 @@ static char interface_format(const Interface *entries, long *bytes)
     return text[0] == '>' ? 'O' : text[1];
 }
 
-/* Type, address and stream of an opened interface, and whether it has elements; -1, with or without an exception, if it is malformed. */
-static int read_entries(const Interface *entries, Call *call, int index, uint64_t *type, int *has_elements)
+/* What an opened interface says beside address and stream. */
+typedef struct { uint64_t type; int has_elements, is_read_only, has_odd_strides; } InterfaceFacts;
+
+/* Sizes of an interface, and whether its strides can be counted in elements; -1, with or without an exception, if they are malformed. */
+static int read_sizes(const Interface *entries, long bytes, InterfaceFacts *facts)
+{
+    Py_ssize_t rank = PyTuple_Size(entries->shape);
+    int has_strides = bytes && entries->strides && PyTuple_Check(entries->strides) && PyTuple_Size(entries->strides) == rank;
+    for (Py_ssize_t i = 0; i < rank; i++) {
+        int64_t length = 0, stride = 0;
+        if (take_integer(Py_NewRef(PyTuple_GetItem(entries->shape, i)), &length) < 0 || length < 0 ||
+            (has_strides && take_integer(Py_NewRef(PyTuple_GetItem(entries->strides, i)), &stride) < 0))
+            return -1;
+        facts->has_elements = facts->has_elements && length;
+        facts->has_odd_strides = facts->has_odd_strides || (has_strides && length > 1 && stride % bytes != 0);
+    }
+    return 0;
+}
+
+/* Everything that is read of an opened interface once; -1, with or without an exception, if it is malformed. */
+static int read_entries(const Interface *entries, const Kernel *kernel, int index, Call *call, InterfaceFacts *facts)
 {
     long bytes = 0;
     char code = interface_format(entries, &bytes);
     if (!code || !entries->shape || !PyTuple_Check(entries->shape) || !entries->data || !PyTuple_Check(entries->data) ||
         PyTuple_Size(entries->data) != 2 || PyBool_Check(PyTuple_GetItem(entries->data, 0)))
         return -1;
-    *type = type_of_format(code, bytes);
-    *has_elements = 1;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(entries->shape); i++) {
-        int64_t length = 0;
-        if (take_integer(Py_NewRef(PyTuple_GetItem(entries->shape, i)), &length) < 0 || length < 0)
-            return -1;
-        *has_elements = *has_elements && length;
-    }
-    if (take_unsigned(Py_NewRef(PyTuple_GetItem(entries->data, 0)), &call->values[index].address) < 0)
+    *facts = (InterfaceFacts){ .type = type_of_format(code, bytes), .has_elements = 1 };
+    if (read_sizes(entries, bytes, facts) < 0 || take_unsigned(Py_NewRef(PyTuple_GetItem(entries->data, 0)), &call->values[index].address) < 0)
+        return -1;
+    if (is_written(kernel, index) && (facts->is_read_only = PyObject_IsTrue(PyTuple_GetItem(entries->data, 1))) < 0)
         return -1;
     uint64_t stream = 0;
     if (entries->stream && entries->stream != Py_None) {
@@ -248,40 +282,87 @@ static int read_entries(const Interface *entries, Call *call, int index, uint64_
     return 0;
 }
 
+/* Refuses a type that no kernel takes, by the text of the interface. */
+static int unknown_format(const Kernel *kernel, int index, const Interface *entries)
+{
+    char text[TYPE_NAME];
+    snprintf(text, sizeof text, "\"%.40s\"", PyUnicode_AsUTF8AndSize(entries->format, NULL));
+    return unknown_element(kernel, index, text);
+}
+
 /* Takes over a reference to the interface. */
 static int read_array_interface(const Kernel *kernel, int index, PyObject *interface, Call *call, uint64_t *type)
 {
-    int has_elements = 0;
+    InterfaceFacts facts;
     hold(call, index, interface);
     Interface entries = open_interface(interface);
-    int status = read_entries(&entries, call, index, type, &has_elements);
+    int status = read_entries(&entries, kernel, index, call, &facts);
+    if (status < 0)
+        malformed(kernel, index, "__cuda_array_interface__");
+    else if (!facts.type)
+        status = unknown_format(kernel, index, &entries);
     close_interface(&entries);
     if (status < 0)
-        return malformed(kernel, index, "__cuda_array_interface__");
-    if (!call->values[index].address && has_elements)
+        return -1;
+    *type = facts.type;
+    if (facts.has_odd_strides)
+        return report(WRONG_VALUE, "%s(): the strides of %s are no multiples of its elements' size", kernel->name, kernel->parameters[index].name);
+    if (facts.is_read_only)
+        return read_only(kernel, index);
+    if (!call->values[index].address && facts.has_elements)
         return no_memory(kernel, index);
     return locate_address(kernel, index, call);
 }
 
+/* Calls an exporter with a stream, if that is not NULL, and with the version of DLPack whose tensors say that they are read-only. */
+static PyObject *call_exporter(PyObject *export, PyObject *stream, int is_versioned)
+{
+    PyObject *none = PyTuple_New(0), *keywords = PyDict_New(), *version = is_versioned ? Py_BuildValue("(ii)", 1, 0) : NULL, *capsule = NULL;
+    if (none && keywords && (version || !is_versioned) && (!stream || PyDict_SetItemString(keywords, "stream", stream) == 0) &&
+        (!version || PyDict_SetItemString(keywords, "max_version", version) == 0))
+        capsule = PyObject_Call(export, none, keywords);
+    Py_XDECREF(none);
+    Py_XDECREF(keywords);
+    Py_XDECREF(version);
+    return capsule;
+}
+
 /* Asks for a capsule that is ready on the caller's stream if that is known by now, on the default stream otherwise. */
-static PyObject *export_dlpack(PyObject *value, Call *call)
+static PyObject *export_dlpack(PyObject *value, Call *call, int is_versioned)
 {
     if (!call->has_stream)
         add_producer(call, DEFAULT_STREAM);
-    PyObject *export = PyObject_GetAttr(value, names.dlpack), *none = export ? PyTuple_New(0) : NULL, *keywords = NULL;
-    if (none && call->has_stream)
-        keywords = Py_BuildValue("{s:K}", "stream", (unsigned long long)(call->stream ? call->stream : DEFAULT_STREAM));
-    PyObject *capsule = none && (keywords || !call->has_stream) ? PyObject_Call(export, none, keywords) : NULL;
+    PyObject *export = PyObject_GetAttr(value, names.dlpack), *capsule = NULL;
+    PyObject *stream = export && call->has_stream ? PyLong_FromUnsignedLongLong(call->stream ? call->stream : DEFAULT_STREAM) : NULL;
+    if (export && (stream || !call->has_stream)) {
+        capsule = call_exporter(export, stream, is_versioned);
+        if (!capsule && is_versioned && PyErr_ExceptionMatches(PyExc_TypeError)) { /* It is older than the keyword. */
+            PyErr_Clear();
+            capsule = call_exporter(export, stream, 0);
+        }
+    }
     Py_XDECREF(export);
-    Py_XDECREF(none);
-    Py_XDECREF(keywords);
+    Py_XDECREF(stream);
     return capsule;
+}
+
+/* What capsules of DLPack 1 hold. */
+typedef struct { uint32_t major, minor; void *context, *deleter; uint64_t flags; DLTensor tensor; } VersionedTensor;
+
+enum { DLPACK_READ_ONLY = 1 };
+
+static const VersionedTensor *versioned_of(PyObject *capsule)
+{
+    const VersionedTensor *found = PyCapsule_IsValid(capsule, "dltensor_versioned") ? PyCapsule_GetPointer(capsule, "dltensor_versioned") : NULL;
+    return found && found->major == 1 ? found : NULL;
 }
 
 /* The tensor of a capsule; NULL, with or without an exception, where it holds none. */
 static const DLTensor *tensor_of(PyObject *capsule)
 {
-    const DLTensor *tensor = PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+    const VersionedTensor *versioned = versioned_of(capsule);
+    const DLTensor *tensor = versioned ? &versioned->tensor
+                           : PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
     return tensor && tensor->ndim >= 0 && (!tensor->ndim || tensor->shape) ? tensor : NULL;
 }
 
@@ -299,14 +380,19 @@ static int read_dlpack(const Kernel *kernel, int index, PyObject *value, Call *c
         PyErr_Format(PyExc_ValueError, "%s(): %s is not on a CUDA device", kernel->name, kernel->parameters[index].name);
         return -1;
     }
-    PyObject *capsule = export_dlpack(value, call);
+    PyObject *capsule = export_dlpack(value, call, is_written(kernel, index));
     if (!capsule)
         return -1;
     hold(call, index, capsule);
     const DLTensor *tensor = tensor_of(capsule);
     if (!tensor)
         return malformed(kernel, index, "__dlpack__()");
+    char name[TYPE_NAME];
     *type = type_of_dlpack(tensor);
+    if (!*type && unknown_element(kernel, index, name_of_dlpack(tensor, name)) < 0)
+        return -1;
+    if (is_written(kernel, index) && versioned_of(capsule) && versioned_of(capsule)->flags & DLPACK_READ_ONLY)
+        return read_only(kernel, index);
     call->values[index].address = tensor->data ? (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset : 0;
     int has_elements = !tensor->data && !call->offline;
     for (int i = 0; has_elements && i < tensor->ndim; i++)

@@ -15,7 +15,7 @@ static int is_of_cuda_python(PyObject *value)
 }
 
 /* The handle that __cuda_stream__ gives; NULL, with an exception only if it raised one or gives something else. */
-static PyObject *handle_by_protocol(PyObject *stream)
+static PyObject *handle_by_protocol(const Kernel *kernel, PyObject *stream)
 {
     PyObject *protocol = PyObject_GetAttrString(stream, "__cuda_stream__");
     if (!protocol) {
@@ -32,9 +32,19 @@ static PyObject *handle_by_protocol(PyObject *stream)
     if (version && PyLong_Check(version) && PyLong_AsLong(version) == 0)
         handle = Py_NewRef(PyTuple_GetItem(pair, 1));
     else if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_OverflowError))
-        PyErr_SetString(PyExc_TypeError, "the stream's __cuda_stream__ must give (0, address)");
+        PyErr_Format(PyExc_TypeError, "%s(): the stream's __cuda_stream__ must give (0, address)", kernel->name);
     Py_DECREF(pair);
     return handle;
+}
+
+static int no_stream(const Kernel *kernel, PyObject *stream)
+{
+    PyErr_Clear();
+    PyObject *type = PyLong_Check(stream) && !PyBool_Check(stream) ? PyUnicode_FromString("a number that is no address") : name_of_type(stream);
+    PyErr_Format(PyExc_TypeError, "%s(): stream must be a torch.cuda.Stream, an object with __cuda_stream__, a CUstream of cuda.bindings, "
+                 "or the address of one%s%V", kernel->name, type ? ", not " : "", type, "");
+    Py_XDECREF(type);
+    return -1;
 }
 
 static int read_stream(PyObject *stream, Call *call)
@@ -46,7 +56,7 @@ static int read_stream(PyObject *stream, Call *call)
     if (!handle && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return -1;
     PyErr_Clear();
-    if (!handle && !(handle = handle_by_protocol(stream)) && PyErr_Occurred())
+    if (!handle && !(handle = handle_by_protocol(call->kernel, stream)) && PyErr_Occurred())
         return -1;
     if (!handle && is_of_cuda_python(stream))
         handle = PyNumber_Long(stream);
@@ -55,10 +65,7 @@ static int read_stream(PyObject *stream, Call *call)
         return 0;
     }
     Py_XDECREF(handle);
-    PyErr_Clear();
-    PyErr_SetString(PyExc_TypeError, "stream must be a torch.cuda.Stream, an object with __cuda_stream__, a CUstream of cuda.bindings, "
-                                     "or the address of one");
-    return -1;
+    return no_stream(call->kernel, stream);
 }
 
 /* The address of a CUdeviceptr, or of a Buffer, whose bytes have no type; NULL, without an exception, for other objects. */

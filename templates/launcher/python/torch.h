@@ -121,7 +121,10 @@ static int borrow_torch_tensor(const Kernel *kernel, int index, PyObject *tensor
     int is_on_device = view->device.device_type == DLPACK_CUDA || view->device.device_type == DLPACK_CUDA_MANAGED;
     if (!is_on_device && !call->offline)
         return not_on_device(kernel, index);
+    char name[TYPE_NAME];
     *type = type_of_dlpack(view);
+    if (!*type && unknown_element(kernel, index, name_of_dlpack(view, name)) < 0)
+        return -1;
     call->values[index].address = view->data ? (uint64_t)(uintptr_t)view->data + view->byte_offset : 0;
     for (int i = 0; !view->data && !call->offline; i++) {
         if (i == view->ndim)
@@ -132,6 +135,16 @@ static int borrow_torch_tensor(const Kernel *kernel, int index, PyObject *tensor
     call->has_torch_tensor = 1;
     call->exchange = api;
     return join_device(kernel, index, call, is_on_device ? view->device.device_id : -1) < 0 ? -1 : 1;
+}
+
+/* Refuses a type that no kernel takes, by torch's name of it. */
+static int unknown_dtype(const Kernel *kernel, int index, PyObject *dtype)
+{
+    PyObject *text = PyObject_Str(dtype);
+    const char *name = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    int status = name ? unknown_element(kernel, index, strncmp(name, "torch.", 6) == 0 ? name + 6 : name) : -1;
+    Py_XDECREF(text);
+    return status;
 }
 
 static int read_torch_tensor(const Kernel *kernel, int index, PyObject *tensor, Call *call, uint64_t *type)
@@ -145,7 +158,10 @@ static int read_torch_tensor(const Kernel *kernel, int index, PyObject *tensor, 
     if (!dtype)
         return -1;
     *type = torch.dtype_bits[dtype_slot(dtype)];
+    int status = *type || !kernel->of ? 0 : unknown_dtype(kernel, index, dtype);
     Py_DECREF(dtype);
+    if (status < 0)
+        return -1;
     PyObject *address = PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL);
     if (!address)
         return -1;

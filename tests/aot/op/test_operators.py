@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import struct
 from typing import Any
 
 import numpy as np
@@ -107,6 +109,37 @@ class Claims:
     def __init__(self, array, **claims: Any) -> None:
         self.array = array
         self.__cuda_array_interface__ = array.__cuda_array_interface__ | {"strides": None} | claims
+
+
+class Exported:
+    """An array as libraries with DLPack 1 give it, which say what is read-only."""
+
+    def __init__(self, array, is_read_only: bool) -> None:
+        entries = array.__cuda_array_interface__
+        self.shape = (ctypes.c_int64 * len(entries["shape"]))(*entries["shape"])
+        place = ctypes.addressof(self.shape)
+        self.memory = ctypes.create_string_buffer(
+            struct.pack("<IIQQQ", 1, 0, 0, 0, int(is_read_only))
+            + struct.pack("<QiiiBBHQQQ", entries["data"][0], 2, 0, len(self.shape), 2, 32, 1, place, 0, 0)
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, *, max_version: tuple[int, int], stream: int | None = None) -> object:
+        assert max_version == (1, 0)
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.memory), b"dltensor_versioned", None)
+
+
+class Older(Exported):
+    """One of a library that is older than the keyword."""
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:  # type: ignore[override]
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.memory) + 32, b"dltensor", None)
 
 
 class Raising:
@@ -236,7 +269,71 @@ MISTAKES = {
     "a list": (
         lambda ops, d: ops.vector_add([1.0], array_of(d, 4)),
         TypeError,
-        r"vector_add\(\): x must be a tensor on a CUDA device.*, not list",
+        r"vector_add\(\): x must be a tensor on a CUDA device, not list",
+    ),
+    "a word for a tensor": (
+        lambda ops, d: ops.vector_add("x", array_of(d, 4)),
+        TypeError,
+        r"x must be a tensor on a CUDA device, not str",
+    ),
+    "a number of numpy for a tensor": (
+        lambda ops, d: ops.vector_add(np.int64(4096), array_of(d, 4)),
+        TypeError,
+        "x must be a tensor on a CUDA device, not int64",
+    ),
+    "a pointer of cuda.bindings": (
+        lambda ops, d: ops.vector_add(
+            type("CUdeviceptr", (), {"__module__": "cuda.bindings.driver", "__int__": lambda _: 4096})(),
+            array_of(d, 4),
+        ),
+        TypeError,
+        "x must be a tensor on a CUDA device, not CUdeviceptr",
+    ),
+    "a class": (
+        lambda ops, d: ops.vector_add(np.ndarray, array_of(d, 4)),
+        TypeError,
+        "x must be a tensor on a CUDA device, not type",
+    ),
+    "a number that is too large": (
+        lambda ops, d: ops.layer_norm(array_of(d, 2, 4), array_of(d, 4), array_of(d, 4), eps=10**400),
+        OverflowError,
+        r"layer_norm\(\): eps does not fit a double",
+    ),
+    "a complex type": (
+        lambda ops, d: ops.vector_add(Claims(array_of(d, 4), typestr="<c8"), array_of(d, 4)),
+        TypeError,
+        'x holds "<c8", and the operator takes fp',
+    ),
+    "another order of bytes": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), Claims(array_of(d, 4), typestr=">f4")),
+        TypeError,
+        'y holds ">f4", and the operator takes fp',
+    ),
+    "strides between elements": (
+        lambda ops, d: ops.vector_add(Claims(array_of(d, 4, 2), strides=(10, 4)), array_of(d, 4, 2)),
+        ValueError,
+        r"vector_add\(\): the strides of x are no multiples of its elements' size",
+    ),
+    "a read-only output": (
+        lambda ops, d: ops.vector_add(
+            array_of(d, 4),
+            array_of(d, 4),
+            out=Claims(a := array_of(d, 4), data=(a.__cuda_array_interface__["data"][0], True)),
+        ),
+        ValueError,
+        r"vector_add\(\): out is read-only",
+    ),
+    "a read-only input that is written": (
+        lambda ops, d: ops.scale_(
+            Claims(a := array_of(d, 4), data=(a.__cuda_array_interface__["data"][0], True))
+        ),
+        ValueError,
+        r"scale_\(\): x is read-only",
+    ),
+    "a read-only output by DLPack": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), out=Exported(array_of(d, 4), True)),
+        ValueError,
+        r"vector_add\(\): out is read-only",
     ),
     "an address": (
         lambda ops, d: ops.vector_add(0x1000, array_of(d, 4)),
@@ -320,7 +417,12 @@ MISTAKES = {
     "a stream": (
         lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), stream="main"),
         TypeError,
-        "stream must be a torch.cuda.Stream, an object with __cuda_stream__",
+        r"vector_add\(\): stream must be a torch.cuda.Stream, an object with __cuda_stream__, .* of one, not str",
+    ),
+    "a stream below zero": (
+        lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), stream=-1),
+        TypeError,
+        r"vector_add\(\): stream must be .* of one, not a number that is no address",
     ),
     "a stream that is none": (
         lambda ops, d: ops.vector_add(array_of(d, 4), array_of(d, 4), stream=12345),
@@ -355,6 +457,15 @@ def test_a_wrong_call_is_one_message(ops, driver, name) -> None:
     call, error, message = MISTAKES[name]
     with pytest.raises(error, match=message):
         call(ops, driver)
+
+
+def test_inputs_may_be_read_only_and_outputs_come_by_dlpack(ops, driver) -> None:
+    x, y = floats(100), floats(100)
+    a, out, older = driver.array(x), driver.empty(100, np.float32), driver.empty(100, np.float32)
+    read_only = Claims(a, data=(a.__cuda_array_interface__["data"][0], True))
+    for array, given in ((out, Exported(out, False)), (older, Older(older, False))):
+        ops.vector_add(read_only, driver.array(y), out=given)
+        assert (array.copy_to_host() == x + y).all()
 
 
 def test_parts_of_one_row_share_no_memory(ops, driver) -> None:

@@ -282,6 +282,7 @@ def test_ninja_s_text(project: Path) -> None:
     made = planned(project, expansion=Expansion(variants, ()), package=package)
     printed = ninja.text(made)
     name = "fp16.NEGATE=0.n=d16.BLOCK=512,SCALE=2.0.w4s3"
+    launcher = ".kbuild/launcher.o .kbuild/library.o .kbuild/launcher.o.json"
     files = f"sm_80/scale/{name}.cubin sm_80/scale/{name}.json sm_80/scale/{name}.ptx"
     assert (
         printed.replace("$\n    ", "")
@@ -295,13 +296,13 @@ rule step
   description = $what
   restat = 1
 
-build .kbuild/launcher.o .kbuild/library.o .kbuild/launcher.o.json: step .kbuild/launcher.json
+build {launcher}: step .kbuild/launcher.json
   what = compile the launcher
 
 build {files}: step .kbuild/jobs/sm_80/scale/{name}.json
   what = compile scale.sm_80.{name}
 
-build .kbuild/wheel.json: step .kbuild/assemble.json | .kbuild/package.json .kbuild/launcher.o .kbuild/library.o .kbuild/launcher.o.json {files}
+build .kbuild/wheel.json: step .kbuild/assemble.json | .kbuild/package.json {launcher} {files}
   what = package demo_kernels
 """
     )

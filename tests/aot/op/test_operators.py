@@ -447,7 +447,17 @@ MISTAKES = {
     "an operator that is not there to be explained": (
         lambda ops, d: ops.explain("scale_in_place", array_of(d, 4)),
         ValueError,
-        "has no kernel 'scale_in_place'; it has vector_add, sum",
+        "has no operator or kernel 'scale_in_place'; it has vector_add, sum, layer_norm, scale_, .*, scale$",
+    ),
+    "an operator that is not there to be loaded": (
+        lambda ops, d: ops.preload(0, ["wat"]),
+        ValueError,
+        "has no operator or kernel 'wat'; it has vector_add, sum, layer_norm, scale_",
+    ),
+    "an argument that is missing where a call is explained": (
+        lambda ops, d: ops.explain("vector_add", array_of(d, 4)),
+        TypeError,
+        r"vector_add\(\): missing a required argument: 'y'",
     ),
 }
 

@@ -147,6 +147,27 @@ static int unknown_dtype(const Kernel *kernel, int index, PyObject *dtype)
     return status;
 }
 
+/* Says that a tensor is sparse, where that is why it has no address; else the exception stays. */
+static int no_data_ptr(const Kernel *kernel, int index, PyObject *tensor)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *layout = PyObject_GetAttrString(tensor, "layout"), *text = layout ? PyObject_Str(layout) : NULL;
+    const char *name = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    int is_sparse = name && strncmp(name, "torch.sparse", 12) == 0;
+    Py_XDECREF(layout);
+    Py_XDECREF(text);
+    PyErr_Clear();
+    if (!is_sparse) {
+        PyErr_Restore(type, value, traceback);
+        return -1;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return report(WRONG_TYPE, "%s(): %s is a sparse tensor", kernel->name, kernel->parameters[index].name);
+}
+
 static int read_torch_tensor(const Kernel *kernel, int index, PyObject *tensor, Call *call, uint64_t *type)
 {
     DLTensor view;
@@ -164,7 +185,7 @@ static int read_torch_tensor(const Kernel *kernel, int index, PyObject *tensor, 
         return -1;
     PyObject *address = PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL);
     if (!address)
-        return -1;
+        return no_data_ptr(kernel, index, tensor);
     if (take_unsigned(address, &call->values[index].address) < 0)
         return no_address(kernel, index);
     if (take_integer(PyObject_CallMethodObjArgs(tensor, names.get_device, NULL), &device) < 0)

@@ -335,16 +335,38 @@ def _has_number(node: ast.expr, number: Callable[[str], str | None]) -> bool:
 
 
 def to_python(expression: OpExpression) -> str:
-    """An integer expression in Python, over `cdiv`, `next_power_of_2`, and a name for each dimension and scalar."""
+    """An integer expression in Python, over `_cdiv`, `_min` and so on, and a name for each dimension and scalar."""
     return ast.unparse(_PythonMaker().visit(expression.tree))
 
 
+def to_conditions(expression: OpExpression) -> list[str]:
+    """What has to hold for a condition to hold, in Python as `to_python`; comparisons stay what they are, since sizes
+    may be symbols, of which no number can be made."""
+    parts = [expression.tree]
+    while any(isinstance(part, ast.BoolOp) and isinstance(part.op, ast.And) for part in parts):
+        parts = [
+            operand
+            for part in parts
+            for operand in (
+                part.values if isinstance(part, ast.BoolOp) and isinstance(part.op, ast.And) else [part]
+            )
+        ]
+    maker = _PythonMaker()
+    return [
+        ast.unparse(maker.generic_visit(part))
+        if isinstance(part, ast.Compare) and len(part.ops) == 1
+        else f"({ast.unparse(maker.visit(part))}) != 0"
+        for part in parts
+    ]
+
+
 class _PythonMaker(ast.NodeTransformer):
-    """Makes integers of truth, as they are in C: in Python `N or 1` would be N."""
+    """Makes integers of truth, as they are in C: in Python `N or 1` would be N.  Functions have a `_` in front, since
+    arguments and dimensions may have their names."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
-        return ast.Call(ast.Name(name, ast.Load()), [self.visit(each) for each in node.args], [])
+        return ast.Call(ast.Name(f"_{name}", ast.Load()), [self.visit(each) for each in node.args], [])
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         return self._integer(node)

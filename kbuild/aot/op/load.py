@@ -23,34 +23,9 @@ from kbuild.aot.op.shapes import MAX_TENSORS, check_words, is_name, words_of
 from kbuild.errors import ManifestError, nearest
 
 _KINDS = ("int", "float", "bool", "str")
-ARGUMENTS = ("torch", "next", "tuple", "any", "RuntimeError")
-"""Names that the functions of a package use beside their arguments."""
 FUNCTIONS = (
-    *("sys", "torch", "annotations", "OPERATORS", "cdiv", "next_power_of_2", "min", "max", "abs"),
-    *(
-        "any",
-        "bool",
-        "dict",
-        "enumerate",
-        "getattr",
-        "hasattr",
-        "int",
-        "isinstance",
-        "len",
-        "next",
-        "object",
-        "property",
-    ),
-    *(
-        "str",
-        "tuple",
-        "type",
-        "AttributeError",
-        "NotImplementedError",
-        "RuntimeError",
-        "TypeError",
-        "ValueError",
-    ),
+    *("sys", "annotations", "OPERATORS", "any", "bool", "dict", "getattr", "hasattr", "int", "isinstance"),
+    *("object", "property", "str", "tuple", "type", "AttributeError", "TypeError"),
     *("Any", "Literal", "Protocol", "SupportsFloat", "SupportsIndex", "TypeVar"),
     *("MIN_DRIVER", "ArchiveError", "DriverError", "LaunchError", "NoVariantError"),
 )
@@ -291,7 +266,7 @@ class _OpLoader:
 
     def _check_name(self, key: KeyPath, name: str, taken: Mapping[str, str]) -> bool:
         """Whether the name of an argument is free; `taken` says what has each of the others."""
-        if name.startswith("_") or name in ARGUMENTS:
+        if name.startswith("_"):
             self.reader.error(key, f"{described(name)} is a name that the package needs itself")
         elif name in taken:
             self.reader.error(key, f"a {taken[name]} has the name {described(name)}", "give it another")
@@ -442,25 +417,17 @@ class _OpLoader:
             elif size and isinstance(size.tree, ast.UnaryOp) and isinstance(size.tree.operand, ast.Constant):
                 self.reader.error(key, f'"{word}" is below zero')
             if size and role == "outputs":
-                self._check_output_size(key, word, size, scope)
+                self._check_output_size(key, word, size)
             sizes.append(size)
         return replace(tensor, sizes=tuple(sizes))
 
-    def _check_output_size(self, key: KeyPath, word: str, size: OpExpression, scope: OpScope) -> None:
+    def _check_output_size(self, key: KeyPath, word: str, size: OpExpression) -> None:
         """Sizes of outputs follow from sizes and scalars alone, for that is what there is where torch traces a call."""
         nodes = [*ast.walk(ast.parse(size.text.strip(), mode="eval"))]
-        calls = [
-            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        ]
-        taken = [*scope.dims, *scope.scalars, *scope.tensors]
-        for name in calls:
-            if name in ("stride", "aligned"):
-                message = f'"{word}" depends on where a tensor lies'
-                self.reader.error(key, message, "sizes of outputs follow from sizes and scalars")
-            elif name in taken:
-                self.reader.error(
-                    key, f'"{word}" calls {name}, which is also the name of an argument or dimension'
-                )
+        calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+        if calls & {"stride", "aligned"}:
+            message = f'"{word}" depends on where a tensor lies'
+            self.reader.error(key, message, "sizes of outputs follow from sizes and scalars")
         if any(isinstance(node, ast.Name) and node.id == NUM_SMS for node in nodes):
             message = f'"{word}" depends on the device'
             self.reader.error(key, message, "sizes of outputs follow from sizes and scalars")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kbuild.aot.artifact.selection import KernelTable
-from kbuild.aot.op.expressions import OpExpression, given_name, to_python
-from kbuild.aot.op.model import Op, OpScalar, OpTensor
+from kbuild.aot.manifest.expressions import NUM_SMS
+from kbuild.aot.op.expressions import OpExpression, aligned_name, given_name, to_conditions, to_python
+from kbuild.aot.op.model import Op, OpRequirement, OpScalar, OpTensor
 from kbuild.aot.op.tables import OperatorTable
 
 _ANNOTATIONS = {"int": "SupportsIndex", "float": "SupportsFloat", "bool": "bool", "str": "str"}
@@ -41,6 +42,8 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
             {
                 "name": tensor.name,
                 "dims": [*tensor.dims],
+                "types": tensor.types,
+                "group": tensor.group,
                 "optional": tensor.is_optional,
                 "mutated": tensor.is_mutated,
             }
@@ -49,6 +52,11 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
         "scalars": [scalar.name for scalar in op.scalars],
         "kinds": [(scalar.name, scalar.kind, scalar.is_required) for scalar in op.scalars],
         "size_names": _size_names(table),
+        "requirements": [
+            (condition, requirement.message)
+            for requirement in _traced(op)
+            for condition in to_conditions(requirement.condition)
+        ],
         "outputs": [_output(op, tensor) for tensor in op.outputs],
         "output_names": outputs,
         "returns": [*op.returns],
@@ -166,16 +174,28 @@ def _dtype(op: Op, tensor: OpTensor) -> str:
     return f"{text}.dtype"
 
 
+def _traced(op: Op) -> list[OpRequirement]:
+    """Requirements of sizes and scalars alone: strides, addresses and the device are not there while a call is traced."""
+    unknown = {NUM_SMS, *(aligned_name(tensor.name) for tensor in op.tensors)}
+    return [
+        each
+        for each in op.requirements
+        if not each.condition.strides and not unknown & _names(each.condition)
+    ]
+
+
 def _size_names(table: OperatorTable) -> list[str]:
-    """Statements for what sizes of outputs name beside dimensions: constants, what is given, defaults of scalars."""
+    """Statements for what sizes of outputs and requirements name beside dimensions: constants, what is given, defaults
+    of scalars."""
     op = table.op
     named = {name for tensor in op.outputs for size in tensor.sizes for name in _names(size)}
+    named |= {name for each in _traced(op) for name in _names(each.condition)}
     for scalar in reversed(op.scalars):
         named |= _names(scalar.computed) if scalar.name in named else set()
     lines = [f"{name} = {value}" for name, value in table.constants if name in named]
     for tensor in op.inputs:
         if given_name(tensor.name) in named:
-            lines.append(f"{given_name(tensor.name)} = int({tensor.name} is not None)")
+            lines.append(f"{given_name(tensor.name)} = 0 if {tensor.name} is None else 1")
     for scalar in op.scalars:
         if scalar.name in named and not scalar.is_required:
             default = to_python(scalar.computed) if scalar.computed else repr(scalar.default)
@@ -221,7 +241,8 @@ def _backward(op: Op) -> dict[str, Any] | None:
 def resolve_backward(contexts: Sequence[dict[str, Any]], operators: Sequence[OperatorTable]) -> None:
     """Give each operator with a gradient the arguments of the operator that computes it, in order.
 
-    Each is `(what, name)`: an input, output or scalar of the forward operator, the gradient of an output, or nothing.
+    Each is `(what, name)`: an input, output or scalar of the forward operator, the gradient of an output, or a constant
+    with its value: the default of a scalar, and None for what is computed, or a tensor that is not there.
     """
     by_name = {table.name: table.op for table in operators}
     for context, table in zip(contexts, operators):
@@ -233,7 +254,8 @@ def resolve_backward(contexts: Sequence[dict[str, Any]], operators: Sequence[Ope
         inputs = [tensor.name for tensor in op.inputs]
         outputs = [tensor.name for tensor in op.outputs]
         scalars = [scalar.name for scalar in op.scalars]
-        arguments: list[tuple[str, str]] = []
+        arguments: list[tuple[str, Any]] = []
+        defaults = {scalar.name: scalar.default for scalar in other.scalars}
         for name in [*(tensor.name for tensor in other.inputs), *(scalar.name for scalar in other.scalars)]:
             source = backward["bind"].get(name, name).replace(" ", "")
             if source.startswith("grad("):
@@ -245,7 +267,7 @@ def resolve_backward(contexts: Sequence[dict[str, Any]], operators: Sequence[Ope
             elif source in scalars:
                 arguments.append(("scalar", source))
             else:
-                arguments.append(("none", ""))
+                arguments.append(("constant", defaults.get(name)))
         made = [tensor.name for tensor in other.outputs]
         backward["arguments"] = arguments
         backward["saved_inputs"] = [name for kind, name in arguments if kind == "input"]

@@ -167,8 +167,25 @@ config = [{ BLOCK = 64, num_warps = 1 }]
 [kernel.op]
 inputs = { dy = "*shape", slope = "*shape" }
 outputs = { "dx, dbias" = "*shape" }
-bind = { n = "shape" }
+scalars = { step = 1, count = "shape" }
+bind = { n = "count" }
+require = { "step == 1" = "steps are of one" }
+
+[[kernel]]
+name = "pick"
+like = "choose"
+[kernel.op]
+inputs = { torch = "*max", next = "*max", any = "*max" }
+optional = ["any"]
+outputs = { y = "*max", tuple = "*max", counts = "max(cdiv,BLOCK//32)+given(any)" }
+zeros = ["counts"]
+scalars = { grad_y = 2.0, cdiv = "cdiv(max, 64)" }
+returns = ["y", "counts"]
+bind = { x = "torch", choice = "next", bias = "any", slope = "tuple", n = "max", factor = "grad_y", HAS_BIAS = "given(any)" }
+require = { "max % 2 == 0 and max < 1000 and (cdiv < 20 or given(any))" = "sizes are even, and not large" }
+backward = { op = "choose_backward", bind = { dy = "grad(y)", slope = "tuple" }, grads = { torch = "dx", any = "dbias" } }
 """
+"""`pick` is `choose` with names that Python and torch have."""
 
 
 def write_kernels(folder: Path) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kbuild.aot.op.expressions import OpScope, parse, to_c, to_python
+from kbuild.aot.op.expressions import OpScope, parse, to_c, to_conditions, to_python
 from kbuild.errors import ManifestError
 
 SCOPE = OpScope(
@@ -44,8 +44,8 @@ def test_kinds_and_c(text, kind, in_c) -> None:
 @pytest.mark.parametrize(
     ("text", "in_python"),
     [
-        ("cdiv(D, 2) * 2", "cdiv(D, 2) * 2"),
-        ("tl.cdiv(D, 2)", "cdiv(D, 2)"),
+        ("cdiv(D, 2) * 2", "_cdiv(D, 2) * 2"),
+        ("tl.cdiv(D, 2)", "_cdiv(D, 2)"),
         ("Z or 1", "1 if Z or 1 else 0"),
         ("(Z == 1) + -H", "(1 if Z == 1 else 0) + -H"),
         ("H if not Z else 1", "H if (1 if not Z else 0) else 1"),
@@ -54,6 +54,22 @@ def test_kinds_and_c(text, kind, in_c) -> None:
 def test_python_has_the_numbers_of_c(text, in_python) -> None:
     """Shapes for tracing are computed in Python, and those of a launch in C."""
     assert to_python(parse(text, SCOPE, "here")) == in_python
+
+
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        ("D % 8 == 0", ["D % 8 == 0"]),
+        ("D < 9 and (H > 1 and Z)", ["D < 9", "H > 1", "(Z) != 0"]),
+        (
+            "D == 1 or (H == 1) == Z",
+            ["(1 if (1 if D == 1 else 0) or (1 if (1 if H == 1 else 0) == Z else 0) else 0) != 0"],
+        ),
+        ("0 < D < cdiv(H, 2)", ["(1 if 0 < D < _cdiv(H, 2) else 0) != 0"]),
+    ],
+)
+def test_conditions_of_symbols_stay_comparisons(text, conditions) -> None:
+    assert to_conditions(parse(text, SCOPE, "here")) == conditions
 
 
 def test_what_it_names_is_known() -> None:

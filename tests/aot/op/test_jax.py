@@ -145,7 +145,7 @@ def test_the_backward_operator_takes_what_it_names(ops, by_jax) -> None:
     x, choice = floats(8), jnp.ones(8, jnp.int32)
     text = lowered(jax.grad(lambda x: ops.choose(x, choice)[0].sum()), x)
     backward = next(line for line in text.splitlines() if f"@{ops.__name__}.choose_backward(" in line)
-    assert "{_given = 3 : i64}" in backward and "#1)" in backward.partition("{")[0]
+    assert "{_given = 3 : i64, step = 1 : i64}" in backward and "#1)" in backward.partition("{")[0]
 
 
 def test_an_operator_without_a_gradient_says_so(ops, computed) -> None:
@@ -188,6 +188,26 @@ def test_a_program_is_exported_for_any_size(ops, by_jax) -> None:
 
 
 MISTAKES = {
+    "another type": (
+        lambda ops, x: ops.sum(x.astype(jnp.int8)),
+        TypeError,
+        r"sum\(\): x holds i8, and the operator takes fp32 or fp16",
+    ),
+    "a complex type": (
+        lambda ops, x: ops.sum(x.astype(jnp.complex64)),
+        TypeError,
+        "x holds complex64, and the operator takes fp32 or fp16",
+    ),
+    "two types": (
+        lambda ops, x: ops.vector_add(x, x.astype(jnp.float16)),
+        TypeError,
+        r"vector_add\(\): x holds fp32 and y holds fp16; both have to be of one type",
+    ),
+    "a requirement": (
+        lambda ops, x: jax.eval_shape(ops.pick, x[0, :7], jnp.ones(7, jnp.int32)),
+        ValueError,
+        r"pick\(\): sizes are even, and not large",
+    ),
     "another rank": (
         lambda ops, x: ops.layer_norm(x, x, x[0]),
         ValueError,
@@ -224,7 +244,7 @@ MISTAKES = {
         "eps must be a number, not str",
     ),
     "a number that is not whole": (
-        lambda ops, x: ops.choose(x, x, None, 1, 2.5),
+        lambda ops, x: ops.choose(x, x.astype(jnp.int32), None, 1, 2.5),
         TypeError,
         "programs must be a whole number, not float",
     ),

@@ -218,10 +218,18 @@ class _OpLoader:
     def expression(self, key: KeyPath, text: str, scope: OpScope) -> OpExpression | None:
         """A checked expression; None, with the mistake noted."""
         try:
-            return parse(text, scope, "")
+            found = parse(text, scope, "")
         except ManifestError as error:
             self.reader.error(key, _written(error.message.removeprefix(": ")), _written(error.help))
             return None
+        for name in found.constants:
+            values = sorted({int(dict(config.constexprs)[name]) for config in self.kernel.configs})
+            if len(values) > 1:
+                listed = " or ".join(map(str, values))
+                message = f"{name} is {listed}, depending on the configuration; an operator needs one value"
+                self.reader.error(key, message, "name no constant here, or give all configurations one value")
+                return None
+        return found
 
     def condition(self, key: KeyPath, text: str, scope: OpScope) -> OpExpression | None:
         """An expression that holds or not; None, with the mistake noted."""
@@ -458,7 +466,6 @@ def _with_free(tensor: OpTensor, strides: set[tuple[str, str]]) -> OpTensor:
 
 
 def _constants(kernel: Kernel) -> set[str]:
-    """The compile-time integers that all configurations of a kernel have; whether they agree is known when the rows
-    are."""
+    """The compile-time integers that all configurations of a kernel have; one that is named has one value in all."""
     common = [{name for name, value in each.constexprs if type(value) is int} for each in kernel.configs]
     return set.intersection(*common) if common else set()

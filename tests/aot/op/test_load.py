@@ -236,6 +236,12 @@ MISTAKES = {
         'outputs = { counter = "num_sms" }',
         'op.outputs.counter: "num_sms" depends on the device',
     ),
+    "a constant that differs, in a requirement": (
+        "config = [{ BLOCK = 1024, num_warps = 4 }]\n[kernel.op]\n",
+        "config = [{ BLOCK = 1024, when = { n = '> 4096' } }, { BLOCK = 512 }]\n[kernel.op]\n"
+        "require = { 'shape % BLOCK == 0' = 'blocks are whole' }\n",
+        'op.require."shape % BLOCK == 0": BLOCK is 512 or 1024, depending on the configuration',
+    ),
     "a size below zero": (
         'outputs = { counter = "1" }',
         'outputs = { counter = "-1" }',
@@ -355,6 +361,23 @@ def test_a_mistake_is_one_message(folder, name) -> None:
     old, new, message = MISTAKES[name]
     (text,) = mistakes(folder, MANIFEST, old, new)
     assert message in text
+
+
+def test_a_constant_that_differs_is_reported_at_each_key_that_names_it(folder) -> None:
+    """When the manifest is loaded: the package, where all values come together, is made after everything is compiled."""
+    texts = mistakes(
+        folder,
+        MANIFEST,
+        "config = [{ BLOCK = 1024, STEPS = 16, num_warps = 4 }]",
+        "config = [{ BLOCK = 512, STEPS = 16, when = { n = '> 99' } }, { BLOCK = 1024, STEPS = 16 }]",
+    )
+    keys = [
+        '31: error: kernel "sum": op.workspaces.partial',
+        '32: error: kernel "sum": op.launch[1].bind.count',
+    ]
+    assert [text.partition(";")[0] for text in texts] == [
+        f"kernels.toml:{key}: BLOCK is 512 or 1024, depending on the configuration" for key in keys
+    ]
 
 
 def test_a_dimension_of_an_optional_tensor_is_known_where_that_is_asked_for(folder) -> None:

@@ -223,9 +223,10 @@ class _OpLoader:
             self.reader.error(key, _written(error.message.removeprefix(": ")), _written(error.help))
             return None
         for name in found.constants:
-            values = sorted({int(dict(config.constexprs)[name]) for config in self.kernel.configs})
+            given = [dict(config.constexprs)[name] for config in self.kernel.configs]
+            values = {value for value in given if isinstance(value, int)}
             if len(values) > 1:
-                listed = " or ".join(map(str, values))
+                listed = " or ".join(map(str, sorted(values)))
                 message = f"{name} is {listed}, depending on the configuration; an operator needs one value"
                 self.reader.error(key, message, "name no constant here, or give all configurations one value")
                 return None

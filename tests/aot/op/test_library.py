@@ -136,9 +136,16 @@ def test_what_is_wrong_is_said(library: Library, driver) -> None:
     assert "x holds i32, and the operator takes fp16 or fp32" in wrong(view(integer), view(x), view(out))
 
 
-def test_a_call_that_no_variant_takes(library: Library, driver) -> None:
+def test_a_word_that_no_kernel_knows(library: Library, driver) -> None:
     array = view(driver.array(floats(8)))
     code, text = library.call("scale_", array, None, None, b"square", None, None)
+    assert (code, text) == (INVALID, "scale_(): mode is 'square', and 'keep' or 'negate' are expected")
+
+
+def test_a_call_that_no_variant_takes(library: Library, driver) -> None:
+    array, counter = view(driver.array(floats(8))), view(driver.empty(1, np.int32))
+    numbers = ctypes.c_int64(8), ctypes.c_int64(1), ctypes.c_double(1.0), ctypes.c_bool(False)
+    code, text = library.call("launch_scale", array, None, counter, *numbers, b"square", None)
     assert code == FAILED and "no variant takes these arguments on device 0 (compute capability 9.0)" in text
     assert text.endswith("which is not for these values of MODE")
 

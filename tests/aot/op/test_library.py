@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -108,6 +109,20 @@ def test_all_cubins_are_loaded_ahead(library: Library, driver) -> None:
     assert library.call("preload", 0) == (0, "")
     code, text = library.call("preload", 7)
     assert code == FAILED and "there is no CUDA device 7" in text
+
+
+def test_threads_load_a_cubin_once(project: Path, driver, tmp_path: Path, monkeypatch) -> None:
+    """The first calls of several threads at once, of a copy that has loaded nothing yet."""
+    site = Path(shutil.copytree(project / "site" / PACKAGE, tmp_path / PACKAGE))
+    monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
+    library = Library(site / f"lib{PACKAGE}.so")
+    x, y = floats(2, 300)
+    arrays, loads = (driver.array(x), driver.array(y)), driver.loads[0]
+    made = [driver.empty(300, np.float32) for _ in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda out: library.call("vector_add", *map(view, arrays), view(out), None), made)
+        assert all(answer == (0, "") for answer in found)
+    assert all((out.copy_to_host() == x + y).all() for out in made) and driver.loads[0] == loads + 1
 
 
 def test_what_is_wrong_is_said(library: Library, driver) -> None:

@@ -39,12 +39,13 @@ def main() -> None:
     options = parser.parse_args()
     package = importlib.import_module(options.package)
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    loop = c_loop(package, options.loop or compiled())
-    rows = calls(package)
+    loops = ctypes.CDLL(str(options.loop or compiled()))
+    loop, rows = c_loop(package, loops), calls(package)
+    by_library = library_loop(package, loops)
     for with_gradients in (False, True):
         torch.set_grad_enabled(with_gradients)
         print(f"gradients {'on' if with_gradients else 'off'}")
-        in_c, here = in_turns(loop, rows)
+        in_c, here = in_turns(loop, by_library, rows)
         print(f"  {'the loop in C':32} {statistics.median(in_c):7.0f} ns")
         for name, times in here.items():
             ratio = statistics.median(time / own for time, own in zip(times, in_c))
@@ -78,13 +79,14 @@ def calls(package: ModuleType) -> dict[str, Callable[[], Any]]:
 
 
 def in_turns(
-    loop: Callable[[], float], rows: dict[str, Callable[[], Any]]
+    loop: Callable[[], float], by_library: Callable[[], float], rows: dict[str, Callable[[], Any]]
 ) -> tuple[list[float], dict[str, list[float]]]:
     """Nanoseconds of a launch by the loop in C, and of each row's calls, turn by turn."""
     in_c: list[float] = []
-    here: dict[str, list[float]] = {name: [] for name in rows}
+    here: dict[str, list[float]] = {"vector_add by the library for C": []} | {name: [] for name in rows}
     for _ in range(TURNS):
         in_c.append(loop())
+        here["vector_add by the library for C"].append(by_library())
         for name, call in rows.items():
             call()
             begin = time.perf_counter_ns()
@@ -103,9 +105,43 @@ def compiled() -> Path:
     return library
 
 
-def c_loop(package: ModuleType, library: Path) -> Callable[[], float]:
+class DLTensor(ctypes.Structure):
+    """A tensor of DLPack."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def library_loop(package: ModuleType, loops: ctypes.CDLL) -> Callable[[], float]:
+    """Measures calls of the operator vector_add from C."""
+    assert package.__file__ is not None
+    path = Path(package.__file__).with_name(f"lib{package.__name__}.so")
+    operator = getattr(ctypes.CDLL(str(path)), f"{package.__name__}_vector_add")
+    arrays = [torch.randn(1024, device="cuda", dtype=torch.float16) for _ in range(3)]
+    shape, dtype = (ctypes.c_int64 * 1)(1024), (ctypes.c_uint8 * 4)(2, 16, 1, 0)
+    views = [DLTensor(array.data_ptr(), (2, 0), 1, dtype, shape) for array in arrays]
+    function = loops.operator_loop
+    function.restype = ctypes.c_double
+
+    def measure() -> float:
+        assert arrays  # They have to live as long as this.
+        taken = function(operator, *map(ctypes.byref, views), CALLS)
+        torch.cuda.synchronize()
+        return taken
+
+    return measure
+
+
+def c_loop(package: ModuleType, loops: ctypes.CDLL) -> Callable[[], float]:
     """Measures launches of the package's own vector_add from C."""
-    function = ctypes.CDLL(str(library)).launch_loop
+    function = loops.launch_loop
     function.restype = ctypes.c_double
     function.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_int]
     image, entry = cubin(package, "vector_add.fp16.n=d8")

@@ -23,3 +23,15 @@ double launch_loop(void *function, unsigned blocks, unsigned threads, void **par
     clock_gettime(CLOCK_MONOTONIC, &end);
     return ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / count;
 }
+
+/* The same for calls of an operator of two inputs and an output by the package's library for C; tensors are DLPack's. */
+double operator_loop(int (*operator)(const void *, const void *, void *, void *), void *x, void *y, void *out, int count)
+{
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int i = 0; i < count; i++)
+        if (operator(x, y, out, 0))
+            return -1;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / count;
+}

@@ -3,8 +3,8 @@
     python bench/speed/operator_cost.py --package kbuild_kernels [--loop liblaunch_loop.so]
 
 Needs torch, `cuda.bindings` and an installed wheel of this repository's kernels.  `launch_loop.c` is compiled by `cc`
-unless `--loop` names it as a library.  Each row is measured in turns with the loop, 500 calls at a time, and
-shows medians: nanoseconds of a call, and its ratio to a launch of vector_add from C in the same turns.
+unless `--loop` names it as a library.  All rows and the loop are measured in turns, 100 calls at a time, since a host
+has faster and slower seconds.  A row shows medians: nanoseconds of a call, and its ratio to the loop in the same turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from cuda.bindings import driver  # type: ignore[import-not-found]
 
-CALLS, TURNS = 500, 100
+CALLS, TURNS = 100, 300
 
 
 def main() -> None:
@@ -39,14 +39,17 @@ def main() -> None:
     options = parser.parse_args()
     package = importlib.import_module(options.package)
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    loop = c_loop(package, options.loop or compiled())
-    rows = calls(package)
+    loops = ctypes.CDLL(str(options.loop or compiled()))
+    loop, rows = c_loop(package, loops), calls(package)
+    by_library = library_loop(package, loops)
     for with_gradients in (False, True):
         torch.set_grad_enabled(with_gradients)
         print(f"gradients {'on' if with_gradients else 'off'}")
-        for name, call in rows.items():
-            in_c, here = in_turns(loop, call)
-            print(f"  {name:32} {here:7.0f} ns  {here / in_c:.2f} of {in_c:.0f} ns in C", flush=True)
+        in_c, here = in_turns(loop, by_library, rows)
+        print(f"  {'the loop in C':32} {statistics.median(in_c):7.0f} ns")
+        for name, times in here.items():
+            ratio = statistics.median(time / own for time, own in zip(times, in_c))
+            print(f"  {name:32} {statistics.median(times):7.0f} ns  {ratio:.2f}", flush=True)
 
 
 def calls(package: ModuleType) -> dict[str, Callable[[], Any]]:
@@ -75,17 +78,23 @@ def calls(package: ModuleType) -> dict[str, Callable[[], Any]]:
     }
 
 
-def in_turns(loop: Callable[[], float], call: Callable[[], Any]) -> tuple[float, float]:
-    """Medians of the loop in C and of calls from Python, in nanoseconds."""
-    in_c, here = [], []
+def in_turns(
+    loop: Callable[[], float], by_library: Callable[[], float], rows: dict[str, Callable[[], Any]]
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Nanoseconds of a launch by the loop in C, and of each row's calls, turn by turn."""
+    in_c: list[float] = []
+    here: dict[str, list[float]] = {"vector_add by the library for C": []} | {name: [] for name in rows}
     for _ in range(TURNS):
         in_c.append(loop())
-        begin = time.perf_counter_ns()
-        for _ in range(CALLS):
+        here["vector_add by the library for C"].append(by_library())
+        for name, call in rows.items():
             call()
-        here.append((time.perf_counter_ns() - begin) / CALLS)
-        torch.cuda.synchronize()
-    return statistics.median(in_c), statistics.median(here)
+            begin = time.perf_counter_ns()
+            for _ in range(CALLS):
+                call()
+            here[name].append((time.perf_counter_ns() - begin) / CALLS)
+            torch.cuda.synchronize()
+    return in_c, here
 
 
 def compiled() -> Path:
@@ -96,9 +105,43 @@ def compiled() -> Path:
     return library
 
 
-def c_loop(package: ModuleType, library: Path) -> Callable[[], float]:
+class DLTensor(ctypes.Structure):
+    """A tensor of DLPack."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def library_loop(package: ModuleType, loops: ctypes.CDLL) -> Callable[[], float]:
+    """Measures calls of the operator vector_add from C."""
+    assert package.__file__ is not None
+    path = Path(package.__file__).with_name(f"lib{package.__name__}.so")
+    operator = getattr(ctypes.CDLL(str(path)), f"{package.__name__}_vector_add")
+    arrays = [torch.randn(1024, device="cuda", dtype=torch.float16) for _ in range(3)]
+    shape, dtype = (ctypes.c_int64 * 1)(1024), (ctypes.c_uint8 * 4)(2, 16, 1, 0)
+    views = [DLTensor(array.data_ptr(), (2, 0), 1, dtype, shape) for array in arrays]
+    function = loops.operator_loop
+    function.restype = ctypes.c_double
+
+    def measure() -> float:
+        assert arrays  # They have to live as long as this.
+        taken = function(operator, *map(ctypes.byref, views), CALLS)
+        torch.cuda.synchronize()
+        return taken
+
+    return measure
+
+
+def c_loop(package: ModuleType, loops: ctypes.CDLL) -> Callable[[], float]:
     """Measures launches of the package's own vector_add from C."""
-    function = ctypes.CDLL(str(library)).launch_loop
+    function = loops.launch_loop
     function.restype = ctypes.c_double
     function.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_int]
     image, entry = cubin(package, "vector_add.fp16.n=d8")

@@ -37,19 +37,30 @@ def kernel_attention(q, k, v):
     return kernels.flash_attention(q, k, v, causal=True)
 
 
-keys = jax.random.split(jax.random.key(0), 3)
-parameters = {
-    "weight": jnp.ones(WIDTH, jnp.float16),
-    "bias": jnp.zeros(WIDTH, jnp.float16),
-    "qkv": jax.random.normal(keys[0], (WIDTH, 3 * WIDTH), jnp.float16) * WIDTH**-0.5,
-    "out": jax.random.normal(keys[1], (WIDTH, WIDTH), jnp.float16) * WIDTH**-0.5,
-}
-x = jax.random.normal(keys[2], (BATCH, LENGTH, WIDTH), jnp.float16)
+def inputs():
+    keys = jax.random.split(jax.random.key(0), 3)
+    parameters = {
+        "weight": jnp.ones(WIDTH, jnp.float16),
+        "bias": jnp.zeros(WIDTH, jnp.float16),
+        "qkv": jax.random.normal(keys[0], (WIDTH, 3 * WIDTH), jnp.float16) * WIDTH**-0.5,
+        "out": jax.random.normal(keys[1], (WIDTH, WIDTH), jnp.float16) * WIDTH**-0.5,
+    }
+    return parameters, jax.random.normal(keys[2], (BATCH, LENGTH, WIDTH), jnp.float16)
+
+
 step = jax.jit(jax.value_and_grad(loss), static_argnums=(2, 3))
-value, gradients = step(parameters, x, kernel_attention, kernels.layer_norm)
-expected, own_gradients = step(parameters, x, own_attention, own_layer_norm)
-print(f"loss: {value:.7g} with kbuild's kernels, {expected:.7g} with JAX's own")
-for name, own in own_gradients.items():
-    difference = jnp.abs(gradients[name] - own).max() / jnp.abs(own).max()
-    print(f"gradient of {name}: {difference:.1e} apart, of its largest element")
-    assert difference < 1e-2, name
+
+
+def main():
+    parameters, x = inputs()
+    value, gradients = step(parameters, x, kernel_attention, kernels.layer_norm)
+    expected, own_gradients = step(parameters, x, own_attention, own_layer_norm)
+    print(f"loss: {value:.7g} with kbuild's kernels, {expected:.7g} with JAX's own")
+    for name, own in own_gradients.items():
+        difference = jnp.abs(gradients[name] - own).max() / jnp.abs(own).max()
+        print(f"gradient of {name}: {difference:.1e} apart, of its largest element")
+        assert difference < 1e-2, name
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,13 @@ typedef struct {
     uint8_t is_optional, is_written, is_zeroed, may_alias;
 } OpTensor;
 
-typedef struct { const char *name; ScalarKind kind; int is_required; Value standard; const char *text; } OpScalar;
+typedef struct {
+    const char *name;
+    ScalarKind kind;
+    int is_required, is_computed; /* whether a call has to give it; whether its default is an expression, for which None stands */
+    Value standard;
+    const char *text;
+} OpScalar;
 
 /* What the expressions of an operator name. */
 typedef struct {

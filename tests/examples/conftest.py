@@ -17,6 +17,7 @@ import pytest
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
+from tests.launcher.conftest import fake_driver  # noqa: F401  a fixture
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

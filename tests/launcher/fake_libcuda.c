@@ -105,6 +105,8 @@ int cuModuleUnload(void *loaded) { (void)loaded; return 0; }
 int cuFuncSetAttribute(Function *function, int attribute, int value) { if (attribute == 8) function->max_shared = value; return 0; }
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = getenv("FAKE_CUDA_CAPTURING") != NULL; return 0; }
 int cuMemsetD8Async(uint64_t address, unsigned char value, size_t count, void *stream) { (void)address, (void)value, (void)count, (void)stream; FAIL("cuMemsetD8Async"); __sync_fetch_and_add(&memset_count, 1); return 0; }
+int cuMemAllocAsync(uint64_t *address, size_t count, void *stream) { (void)stream; FAIL("cuMemAllocAsync"); *address = (uint64_t)(uintptr_t)malloc(count); return 0; }
+int cuMemFreeAsync(uint64_t address, void *stream) { (void)stream; free((void *)(uintptr_t)address); return 0; }
 int cuStreamSynchronize(void *stream) { (void)stream; __sync_fetch_and_add(&sync_count, 1); return 0; }
 
 /* The fake driver's tensor map holds the values that it was made from. */

@@ -88,6 +88,7 @@ def _scalar(scalar: OpScalar) -> dict[str, Any]:
         "name": scalar.name,
         "kind": _KINDS[scalar.kind],
         "required": int(scalar.is_required),
+        "computed": int(scalar.computed is not None),
         "standard": standard,
         "text": text,
     }

@@ -22,6 +22,28 @@ static uint64_t option_bits(const Option *option, const OpLaunch *launch, int in
     return bits_of_option(option, value, launch->is_number[index], word);
 }
 
+/* Whether the kernels know the word that a scalar is; -1 with a report that has those they know. */
+static int check_word(const OpCall *oc, int number)
+{
+    const char *word = oc->frame.texts[number];
+    char known[256] = "";
+    for (int i = 0; i < oc->op->launch_count; i++) {
+        const OpLaunch *launch = &oc->op->launches[i];
+        const Kernel *kernel = &kernels[launch->kernel];
+        for (int k = 0; k < kernel->option_count; k++) {
+            const Option *option = &kernel->options[k];
+            if (launch->words[k] != number || bits_of_option(option, NULL, 0, word))
+                continue;
+            for (int j = 0, length = 0; j < option->count && length < (int)sizeof known; j++)
+                length += snprintf(known + length, sizeof known - (size_t)length, "%s'%s'", !j ? "" : j + 1 < option->count ? ", " : " or ",
+                                   option->values[j].text ? option->values[j].text : "");
+            return report(WRONG_VALUE, "%s(): %s is '%.100s', and %s %s expected", oc->op->name, oc->op->scalars[number].name, word, known,
+                          option->count > 1 ? "are" : "is");
+        }
+    }
+    return 0;
+}
+
 /* The arguments of one launch, as its kernel has them. */
 static int bind_launch(const OpCall *oc, const OpLaunch *launch, const Kernel *kernel, Value *values, uint64_t *facts, Value *options)
 {

@@ -281,6 +281,8 @@ static int check_requirements(OpCall *oc)
     for (int i = 0; i < op->input_count; i++)
         if (is_given(oc, i) && match_tensor(oc, i) < 0)
             return -1;
+    for (int i = 0; i < op->dim_count; i++) /* a tensor that is not there has no elements */
+        oc->frame.sizes[i] = oc->frame.sizes[i] < 0 ? 0 : oc->frame.sizes[i];
     op->defaults(&oc->frame, &fault);
     int failing = fault ? -1 : op->require(&oc->frame, &fault);
     if (fault)

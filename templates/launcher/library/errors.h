@@ -2,7 +2,7 @@
 
 enum { INVALID_ARGUMENT = -1, LAUNCH_FAILED = -2, ERROR_TEXT = 2048 };
 
-static _Thread_local struct { int code; char text[ERROR_TEXT]; } failure;
+static _Thread_local struct { int code; ReportKind kind; char text[ERROR_TEXT]; } failure;
 
 static int report(ReportKind kind, const char *format, ...)
 {
@@ -10,6 +10,7 @@ static int report(ReportKind kind, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(failure.text, sizeof failure.text, format, arguments);
     va_end(arguments);
+    failure.kind = kind;
     failure.code = kind == WRONG_LAUNCH ? LAUNCH_FAILED : INVALID_ARGUMENT;
     return -1;
 }

@@ -27,7 +27,7 @@ static int read_scalar(OpCall *oc, int number, const Scalar *given)
     if (scalar->kind == SCALAR_BOOL && (oc->frame.scalars[number].integer & ~INT64_C(1)))
         return report(WRONG_VALUE, "%s(): %s is %lld, and has to be 0 or 1", oc->op->name, scalar->name,
                       (long long)oc->frame.scalars[number].integer);
-    return 0;
+    return scalar->kind == SCALAR_STR ? check_word(oc, number) : 0;
 }
 
 /* Everything about the call that needs no device. */

@@ -93,6 +93,6 @@ int call_by_tvm(const Operator *op, const TvmAny *arguments, int32_t count, TvmA
     void *found = dlsym(RTLD_DEFAULT, "TVMFFIErrorSetRaisedFromCStr");
     memcpy(&raise, &found, sizeof found);
     if (raise)
-        raise(failure.code == INVALID_ARGUMENT ? "ValueError" : "RuntimeError", failure.text);
+        raise(failure.kind == WRONG_TYPE ? "TypeError" : failure.kind == WRONG_VALUE ? "ValueError" : "RuntimeError", failure.text);
     return -1;
 }

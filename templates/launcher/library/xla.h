@@ -12,6 +12,7 @@ typedef struct { size_t size; XlaExtension *extensions; int major, minor; } XlaV
 typedef struct { size_t size; XlaVersion version; uint32_t traits; } XlaMetadata;
 typedef struct { XlaExtension extension; XlaMetadata *metadata; } XlaMetadataExtension;
 typedef struct { size_t size; XlaExtension *extensions; const char *message; int code; } XlaErrorArguments;
+typedef struct { size_t size; XlaExtension *extensions; XlaError *error; } XlaDestroyArguments;
 typedef struct { size_t size; XlaExtension *extensions; void *context, *stream; } XlaStreamArguments;
 typedef struct { size_t size; XlaExtension *extensions; int type; void *data; int64_t rank; int64_t *sizes; } XlaBuffer;
 typedef struct { size_t size; XlaExtension *extensions; int64_t count; const int *types; void **values; } XlaValues;
@@ -26,7 +27,7 @@ typedef struct {
     void *internal;
     XlaError *(*create_error)(XlaErrorArguments *);
     void *message_of_error;
-    void (*destroy_error)(XlaErrorArguments *);
+    void (*destroy_error)(XlaDestroyArguments *);
     void *register_handler;
     XlaError *(*stream)(XlaStreamArguments *);
 } XlaApi;
@@ -142,7 +143,7 @@ static int call_with_frame(const Operator *op, const XlaCallFrame *frame)
     XlaStreamArguments stream = { sizeof stream, NULL, frame->context, NULL };
     XlaError *error = status == 0 ? frame->api->stream(&stream) : NULL;
     if (error) {
-        XlaErrorArguments arguments = { offsetof(XlaErrorArguments, code), NULL, (const char *)error, 0 };
+        XlaDestroyArguments arguments = { sizeof arguments, NULL, error };
         frame->api->destroy_error(&arguments);
         return report(WRONG_LAUNCH, "%s(): XLA gives no stream for its custom call", op->name);
     }

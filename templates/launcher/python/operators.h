@@ -10,6 +10,7 @@ typedef struct PyOpCall {
     PyObject *first;            /* the first tensor, after which others are made */
     int is_run;                 /* whether torch's dispatcher has seen the call */
     int needs_torch;            /* whether it has to see it */
+    int is_explained;           /* whether its launches are listed, and not done */
 } PyOpCall;
 
 #include "operator_outputs.h"
@@ -88,11 +89,18 @@ static int read_scalar(PyOpCall *oc, int number, PyObject *value)
     oc->core.frame.given[number] = value != Py_None;
     oc->core.frame.scalars[number] = scalar->standard;
     oc->core.frame.texts[number] = scalar->text;
-    if (value == Py_None && !scalar->is_required)
+    if (value == Py_None && scalar->is_computed)
         return 0;
     if (scalar->kind == SCALAR_STR) {
-        oc->core.frame.texts[number] = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
-        return oc->core.frame.texts[number] ? 0 : wrong_type(&op->arguments, index, "a str", value);
+        Py_ssize_t length = 0;
+        const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &length) : NULL;
+        if (!PyUnicode_Check(value))
+            return wrong_type(&op->arguments, index, "a str", value);
+        PyErr_Clear();
+        if (!text || strlen(text) != (size_t)length)
+            return report(WRONG_VALUE, "%s(): %s is no word, for it has a character that is none", op->name, scalar->name);
+        oc->core.frame.texts[number] = text;
+        return check_word(&oc->core, number);
     }
     if (read_parameter(&op->arguments, index, value, &oc->call) < 0)
         return -1;
@@ -115,7 +123,7 @@ static int is_for_torch(const PyOpCall *oc)
     if (oc->needs_torch || !oc->call.has_torch_tensor)
         return oc->needs_torch;
     int64_t modes = 0;
-    if (torch.count_modes && take_integer(PyObject_CallObject(torch.count_modes, NULL), &modes) < 0)
+    if (torch.count_modes && take_integer(PyObject_CallNoArgs(torch.count_modes), &modes) < 0)
         return -1;
     if (modes)
         return 1;
@@ -124,7 +132,7 @@ static int is_for_torch(const PyOpCall *oc)
         if (is_autocast)
             return is_autocast;
     }
-    int is_enabled = torch.is_grad_enabled ? is_true(PyObject_CallObject(torch.is_grad_enabled, NULL)) : 0;
+    int is_enabled = torch.is_grad_enabled ? is_true(PyObject_CallNoArgs(torch.is_grad_enabled)) : 0;
     for (int i = 0; is_enabled == 1 && i < oc->core.op->input_count; i++)
         if (oc->tensors[i] && is_known_tensor(oc->tensors[i])) {
             int requires = is_true(PyObject_GetAttr(oc->tensors[i], names.requires_grad));
@@ -303,7 +311,7 @@ static PyObject *operate(const Operator *op, PyObject *const *arguments, Py_ssiz
     uint64_t addresses[tensors], types[tensors];
     int16_t packs[op->dim_count + 1];
     OpFrame frame = { sizes, strides, values, texts, given, aligned, 0 };
-    PyOpCall oc = { .core = { op, frame, extents, addresses, types, packs, 0 }, .tensors = objects, .is_run = is_run };
+    PyOpCall oc = { .core = { op, frame, extents, addresses, types, packs, 0 }, .tensors = objects, .is_run = is_run, .is_explained = num_sms >= 0 };
     begin_call(&op->arguments, &oc.call, room, num_sms > 0);
     begin_operator(&oc.core);
     memset(objects, 0, sizeof objects);

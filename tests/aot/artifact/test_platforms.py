@@ -182,7 +182,7 @@ def test_a_wheel_for_another_machine_has_the_same_cubins(options: BuildOptions) 
             f"Tag: cp310-abi3-manylinux_2_28_{OTHER}\n"
             in two.read("demo_kernels-0.1.0.dist-info/WHEEL").decode()
         )
-    assert differing <= {"_launcher.abi3.so", "WHEEL", "RECORD", "kbuild.cdx.json"}
+    assert differing <= {"_launcher.abi3.so", "libdemo_kernels.so", "WHEEL", "RECORD", "kbuild.cdx.json"}
     assert elf_machine(launcher) == OTHER
     assert needed_libraries(launcher) <= {
         b"libc.so.6",

@@ -64,7 +64,7 @@ class Array:
         return Namespace
 
 class Namespace:
-    float32, float64 = "<f4", "<f8"
+    float32, float64, uint8 = "<f4", "<f8", "|u1"
     made = 0
     @staticmethod
     def empty(shape, dtype, device):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,6 +111,20 @@ def test_all_cubins_are_loaded_ahead(library: Library, driver) -> None:
     assert code == FAILED and "there is no CUDA device 7" in text
 
 
+def test_threads_load_a_cubin_once(project: Path, driver, tmp_path: Path, monkeypatch) -> None:
+    """The first calls of several threads at once, of a copy that has loaded nothing yet."""
+    site = Path(shutil.copytree(project / "site" / PACKAGE, tmp_path / PACKAGE))
+    monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
+    library = Library(site / f"lib{PACKAGE}.so")
+    x, y = floats(2, 300)
+    arrays, loads = (driver.array(x), driver.array(y)), driver.loads[0]
+    made = [driver.empty(300, np.float32) for _ in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda out: library.call("vector_add", *map(view, arrays), view(out), None), made)
+        assert all(answer == (0, "") for answer in found)
+    assert all((out.copy_to_host() == x + y).all() for out in made) and driver.loads[0] == loads + 1
+
+
 def test_what_is_wrong_is_said(library: Library, driver) -> None:
     x, y, out = driver.array(floats(8)), driver.array(floats(9)), driver.empty(8, np.float32)
     half = driver.array(floats(8, dtype=np.float16))
@@ -137,9 +152,16 @@ def test_what_is_wrong_is_said(library: Library, driver) -> None:
     assert "x holds i32, and the operator takes fp16 or fp32" in wrong(view(integer), view(x), view(out))
 
 
-def test_a_call_that_no_variant_takes(library: Library, driver) -> None:
+def test_a_word_that_no_kernel_knows(library: Library, driver) -> None:
     array = view(driver.array(floats(8)))
     code, text = library.call("scale_", array, None, None, b"square", None, None)
+    assert (code, text) == (INVALID, "scale_(): mode is 'square', and 'keep' or 'negate' are expected")
+
+
+def test_a_call_that_no_variant_takes(library: Library, driver) -> None:
+    array, counter = view(driver.array(floats(8))), view(driver.empty(1, np.int32))
+    numbers = ctypes.c_int64(8), ctypes.c_int64(1), ctypes.c_double(1.0), ctypes.c_bool(False)
+    code, text = library.call("launch_scale", array, None, counter, *numbers, b"square", None)
     assert code == FAILED and "no variant takes these arguments on device 0 (compute capability 9.0)" in text
     assert text.endswith("which is not for these values of MODE")
 

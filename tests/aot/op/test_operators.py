@@ -37,6 +37,15 @@ def test_several_launches_share_a_workspace(ops, driver) -> None:
     assert out.shape == () and out.copy_to_host() == np.float16(x.astype(np.float64).sum())
 
 
+def test_memory_that_nobody_sees_is_one_array(ops, driver) -> None:
+    """mean and rstd of layer_norm, which it does not return, lie in one array beside each other."""
+    y = ops.layer_norm(*map(driver.array, (floats(70, 100), floats(100), floats(100))))
+    launch = driver.launches[-1].arguments
+    mean, rstd = (int.from_bytes(argument, "little") for argument in launch[4:6])
+    assert rstd - mean == 512 and mean % 256 == 0, "70 numbers, and the next multiple of 256 bytes"
+    assert int.from_bytes(launch[1], "little") == y.__cuda_array_interface__["data"][0]
+
+
 def test_leading_dimensions_are_one(ops, driver) -> None:
     x, weight, bias = floats(2, 3, 100), floats(100), floats(100)
     y = ops.layer_norm(driver.array(x), driver.array(weight), driver.array(bias), eps=1e-3)
@@ -226,8 +235,18 @@ MISTAKES = {
     ),
     "a word": (
         lambda ops, d: ops.scale_(array_of(d, 4), mode="twice"),
-        RuntimeError,
-        "MODE = twice is not keep",
+        ValueError,
+        r"scale_\(\): mode is 'twice', and 'keep' or 'negate' are expected",
+    ),
+    "a word with a null character": (
+        lambda ops, d: ops.scale_(array_of(d, 4), mode="keep\0"),
+        ValueError,
+        "mode is no word, for it has a character that is none",
+    ),
+    "None for a number": (
+        lambda ops, d: ops.layer_norm(array_of(d, 4, 8), array_of(d, 8), array_of(d, 8), eps=None),
+        TypeError,
+        "eps must be a number, not NoneType",
     ),
     "a word that is none": (
         lambda ops, d: ops.scale_(array_of(d, 4), mode=3),

@@ -50,7 +50,7 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
             for tensor in op.inputs
         ],
         "scalars": [scalar.name for scalar in op.scalars],
-        "kinds": [(scalar.name, scalar.kind, scalar.is_required) for scalar in op.scalars],
+        "kinds": [(scalar.name, scalar.kind, scalar.computed is None) for scalar in op.scalars],
         "size_names": _size_names(table),
         "requirements": [
             (condition, requirement.message)

@@ -243,6 +243,11 @@ MISTAKES = {
         TypeError,
         "eps must be a number, not str",
     ),
+    "None for a default that is a number": (
+        lambda ops, x: ops.layer_norm(x, x[0], x[0], eps=None),
+        TypeError,
+        "eps must be a number, not NoneType",
+    ),
     "a number that is not whole": (
         lambda ops, x: ops.choose(x, x.astype(jnp.int32), None, 1, 2.5),
         TypeError,

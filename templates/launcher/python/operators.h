@@ -234,7 +234,7 @@ static int zero_on_device(const PyOpCall *oc, const Device *device)
     if (enter_context(device, &pushed) < 0)
         return -1;
     int status = zero_tensors(&oc->core, (CUstream)(uintptr_t)oc->call.stream);
-    leave_context(pushed);
+    leave_context_with_exception(pushed);
     return status;
 }
 

@@ -157,8 +157,7 @@ def flash_attention_backward_kernel(
         first_row = tl.where(positions < n_ctx_k, 0, n_ctx_q)
         start = 0
         masked_until = tl.where(first + BLOCK_N > n_ctx_k, n_ctx_q, 0)
-    for member in range(group):
-        head = kv_head * group + member
+    for head in range(kv_head * group, kv_head * group + group):
         query_base = q + batch.to(tl.int64) * stride_qz + head.to(tl.int64) * stride_qh
         dout_base = dout + batch.to(tl.int64) * stride_doz + head.to(tl.int64) * stride_doh
         row_of_head = (batch * tl.maximum(n_heads, 0) + head) * padded

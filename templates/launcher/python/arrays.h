@@ -43,11 +43,19 @@ static size_t room_of(const Kernel *kernel)
 
 static void begin_call(const Kernel *kernel, Call *call, uint64_t *room, int offline)
 {
-    *call = (Call){ .kernel = kernel, .facts = room, .device = -1, .offline = offline, .none = -1 };
+    call->kernel = kernel;
+    call->facts = room;
     call->values = (Value *)(call->facts + kernel->fact_count);
     call->producers = (uint64_t *)(call->values + kernel->parameter_count);
     call->held = (Held *)(call->producers + kernel->parameter_count);
     call->slots = (PyObject **)(call->held + kernel->parameter_count);
+    call->device = call->none = -1;
+    call->offline = offline;
+    call->has_torch_tensor = call->has_stream = 0;
+    call->exchange = NULL;
+    call->producer_count = call->held_count = 0;
+    call->stream = 0;
+    call->operator_call = NULL;
 }
 
 static void hold(Call *call, int index, PyObject *object)

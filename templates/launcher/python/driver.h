@@ -129,6 +129,15 @@ static Device *get_device(int64_t ordinal)
     return call_open_device((int)ordinal) == 0 ? devices[ordinal] : NULL;
 }
 
+/* Leaves a context after a call that may have failed: a driver may run Python code, as that of the emulator does. */
+static void leave_context_with_exception(int pushed)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    leave_context(pushed);
+    PyErr_Restore(type, value, traceback);
+}
+
 /* _load(row, ordinal, image): loads the verified bytes of a row; dispatch.py holds the lock. */
 static PyObject *load_row(PyObject *module, PyObject *arguments)
 {
@@ -160,15 +169,6 @@ static PyObject *load_row(PyObject *module, PyObject *arguments)
     return Py_NewRef(Py_None);
 }
 
-/* Leaves a context where an exception may be set, which a driver that is written in Python, the stand-in, must not meet. */
-static void leave_with_exception(int pushed)
-{
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    leave_context(pushed);
-    PyErr_Restore(type, value, traceback);
-}
-
 /* _is_capturing(ordinal, stream): whether a CUDA graph is being captured from the stream. */
 static PyObject *is_capturing(PyObject *module, PyObject *arguments)
 {
@@ -181,7 +181,7 @@ static PyObject *is_capturing(PyObject *module, PyObject *arguments)
     if (!device || enter_context(device, &pushed) < 0)
         return NULL;
     int status = is_captured((CUstream)(uintptr_t)stream);
-    leave_with_exception(pushed);
+    leave_context_with_exception(pushed);
     return status < 0 ? NULL : PyBool_FromLong(status);
 }
 

@@ -51,10 +51,11 @@ static int read_tensor(PyOpCall *oc, int tensor, PyObject *value)
     Call *call = &oc->call;
     uint64_t type = TYPE_MASK;
     DLTensor view;
-    if (known < 0 && is_torch_tensor(value))
-        known = known_tensor(value);
-    if (value == Py_None || PyLong_Check(value) || PyFloat_Check(value))
-        return wrong_type(&op->arguments, index, "a tensor on a CUDA device", value);
+    if (known < 0) {
+        if (value == Py_None || PyLong_Check(value) || PyFloat_Check(value))
+            return wrong_type(&op->arguments, index, "a tensor on a CUDA device", value);
+        known = is_torch_tensor(value) ? known_tensor(value) : -1;
+    }
     oc->needs_torch = oc->needs_torch || (known >= 0 && !torch.is_plain[known] && !oc->is_run);
     if (oc->needs_torch)
         return 0;
@@ -233,7 +234,7 @@ static int zero_on_device(const PyOpCall *oc, const Device *device)
     if (enter_context(device, &pushed) < 0)
         return -1;
     int status = zero_tensors(&oc->core, (CUstream)(uintptr_t)oc->call.stream);
-    leave_context(pushed);
+    leave_context_with_exception(pushed);
     return status;
 }
 
@@ -311,7 +312,13 @@ static PyObject *operate(const Operator *op, PyObject *const *arguments, Py_ssiz
     uint64_t addresses[tensors], types[tensors];
     int16_t packs[op->dim_count + 1];
     OpFrame frame = { sizes, strides, values, texts, given, aligned, 0 };
-    PyOpCall oc = { .core = { op, frame, extents, addresses, types, packs, 0 }, .tensors = objects, .is_run = is_run, .is_explained = num_sms >= 0 };
+    PyOpCall oc; /* Clearing all of it would take as long as filling it in. */
+    oc.core = (OpCall){ op, frame, extents, addresses, types, packs, 0 };
+    oc.tensors = objects;
+    oc.first = NULL;
+    oc.is_run = is_run;
+    oc.needs_torch = 0;
+    oc.is_explained = num_sms >= 0;
     begin_call(&op->arguments, &oc.call, room, num_sms > 0);
     begin_operator(&oc.core);
     memset(objects, 0, sizeof objects);

@@ -145,3 +145,32 @@ def test_attention_of_64_columns_runs_under_its_own_exponentials(slack: float) -
     )
     registers = artifact.metadata.registers
     assert not artifact.metadata.warnings and registers is not None and registers <= 128
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("depth", "rows"), [(64, 128), (128, 64)])
+def test_the_backward_pass_of_attention_takes_all_registers_and_spills_none(
+    depth: int, rows: int, causal: bool
+) -> None:
+    """The producer keeps the fewest that there can be, and addresses in shared memory are computed where they are
+    used: for the scores' gradients and for the sums of dQ once in each iteration, from the thread's number."""
+    arrays = ("q", "k", "v", "do", "dk", "dv")
+    signature = {
+        **dict.fromkeys(("q", "k", "v", "dout", "dk", "dv"), "*fp16:16"),
+        **dict.fromkeys(("log2_sum", "delta", "dq_sum"), "*fp32:16"),
+        "sm_scale": "fp32",
+        **dict.fromkeys((f"stride_{array}{axis}" for array in arrays for axis in "zhn"), "i32:16"),
+        **dict.fromkeys(("n_heads", "n_kv_heads", "n_ctx_q", "n_ctx_k", "n_batch"), "i32"),
+    }
+    artifact = kbuild.compile(
+        f"{KERNELS}/flash_attention_backward.py:flash_attention_backward_kernel",
+        signature=signature,
+        constexprs={"HEAD_DIM": depth, "IS_CAUSAL": causal, "BLOCK_M": rows, "BLOCK_N": 128},
+        target="sm_90",
+        num_warps=8,
+        num_stages=2,
+    )
+    assert not artifact.metadata.warnings and artifact.metadata.spill_stores == 0
+    ptx = artifact.asm["ptx"]
+    assert re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32\s+(\d+)", ptx) == ["24", "240"]
+    assert ptx.count("%tid.x") == 1 + 2

@@ -97,6 +97,8 @@ class Emitter:
         self.partition = ""
         """Which warps run the code: all, or of a program with specialised ones those of `default`, or
         `producer`'s thread."""
+        self.is_short = False
+        """Whether the code is of warps that have all the registers that a thread can have, and need them."""
         self.loc: Loc | None = func.loc
         self.location_suffix: Callable[[Loc | None], str] = lambda loc: ""
         """The end of every line of an operation: its debug location."""
@@ -400,6 +402,10 @@ class Emitter:
         """The number of the thread in its program: 32 · warp + lane."""
         with self.at_entry():
             return self.call("llvm.nvvm.read.ptx.sreg.tid.x", "range(i32 0, 1024) i32", [])
+
+    def thread_id_again(self) -> str:
+        """The same, read anew here: what is computed from it takes no register before, and LLVM does not move it."""
+        return self.effect('call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()')
 
     def lane_id(self) -> str:
         """The number of the thread in its warp."""

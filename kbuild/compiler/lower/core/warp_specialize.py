@@ -11,7 +11,7 @@ from kbuild.compiler.lower.core.lowering import lower, lower_block
 from kbuild.compiler.lower.memory.shared_memory import descriptor
 from kbuild.compiler.lower.mma.wgmma import group_number
 from kbuild.compiler.ops.nvidia import ArriveBarrier, WarpSpecialize
-from kbuild.targets.wgmma import GROUP_WARPS
+from kbuild.targets.wgmma import GROUP_WARPS, MAX_REGISTERS
 
 _ARRIVE_AT = """{
 .reg .b32 there;
@@ -40,10 +40,10 @@ def lower_warp_specialize(emit: Emitter, op: WarpSpecialize) -> None:
     with emit.scope():
         emit.start_block(own)
         _set_registers(emit, "inc", op.registers[1:])
-        emit.partition = "default"
+        emit.partition, emit.is_short = "default", MAX_REGISTERS in op.registers
         lower_block(emit, op.default)
         emit.branch(after)
-    emit.partition = ""
+    emit.partition, emit.is_short = "", False
     emit.start_block(after)
 
 

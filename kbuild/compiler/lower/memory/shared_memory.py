@@ -59,11 +59,16 @@ def thread_offset(
     emit: Emitter, pointer: str, lane: Sequence[int], warp: Sequence[int], element_bytes: int
 ) -> ThreadOffset:
     """The part of the offsets that depends on the thread; `lane` and `warp` give what each bit adds, in
-    elements."""
+    elements.
+
+    It is computed once, except where registers are short: a few instructions for each access cost less than a
+    register that is taken all through a loop."""
     images = tuple(image * element_bytes for image in (*lane, *warp))
     reach = 0
     for image in images:
         reach |= image
+    if emit.is_short and reach:
+        return ThreadOffset(pointer, linear(emit, emit.thread_id_again(), images), reach)
     with emit.at_entry():
         base = linear(emit, emit.thread_id(), images) if reach else "0"
     return ThreadOffset(pointer, base, reach)

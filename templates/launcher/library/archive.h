@@ -3,7 +3,7 @@
  * An archive begins with "KBZ1", the length of its index (4 bytes, little endian) and the index's sha256; blobs follow the index.  The
  * tables say where each blob is, so that the index itself is not read: its digest says that it is the archive of these tables. */
 
-enum { ARCHIVE_HEADER = 40, PATH_LENGTH = 4096 };
+enum { ARCHIVE_HEADER = 40 };
 
 /* zlib, which is there wherever Python or a package manager is; it is opened when the first cubin is read. */
 static struct {
@@ -27,17 +27,6 @@ static int open_zlib(void)
 static int bad_archive(const char *path, const char *what)
 {
     return report(WRONG_LAUNCH, "%s: %s; install %s again", path, what, package_name);
-}
-
-/* The path of an archive, in the folder of this library. */
-static int path_of_archive(const char *archive, char *path)
-{
-    static const char here = 0;
-    Dl_info info;
-    const char *slash = dladdr(&here, &info) && info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
-    int folder = slash ? (int)(slash - info.dli_fname) : 1;
-    int length = snprintf(path, PATH_LENGTH, "%.*s/cubins/%s.kbz", folder, slash ? info.dli_fname : ".", archive);
-    return length < PATH_LENGTH ? 0 : report(WRONG_LAUNCH, "%s: its path has more than %d characters", package_name, (int)PATH_LENGTH);
 }
 
 /* Whether a file is the archive of these tables; the place of its first blob, or -1 with a report. */
@@ -84,7 +73,7 @@ static char *read_code(FILE *file, const char *path, const VariantEntry *row)
 static char *read_image(const VariantEntry *row)
 {
     char path[PATH_LENGTH];
-    if (open_zlib() < 0 || path_of_archive(archives[row->archive].name, path) < 0)
+    if (open_zlib() < 0 || path_beside("cubins/", archives[row->archive].name, ".kbz", path) < 0)
         return NULL;
     FILE *file = fopen(path, "rb");
     if (!file) {

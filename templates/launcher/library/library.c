@@ -15,6 +15,7 @@
 #include "types.h"
 
 #include "core/report.h"
+#include "core/folder.h"
 #include "core/driver.h"
 #include "core/facts.h"
 #include "core/select.h"

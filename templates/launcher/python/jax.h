@@ -32,12 +32,9 @@ static int is_for_jax(const Operator *op, PyObject *const *arguments)
 /* Opens the library for C, which lies beside this one. */
 static int open_library(void)
 {
-    static const char here = 0;
-    Dl_info info;
-    const char *slash = dladdr(&here, &info) && info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
-    static char path[4096]; /* not on the stack, of which a call that opens nothing would take as much */
-    int folder = slash ? (int)(slash - info.dli_fname) : 1;
-    snprintf(path, sizeof path, "%.*s/lib%s.so", folder, slash ? info.dli_fname : ".", package_symbol);
+    static char path[PATH_LENGTH]; /* not on the stack, of which a call that opens nothing would take as much */
+    if (path_beside("lib", package_symbol, ".so", path) < 0)
+        return -1;
     jax.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     return jax.library ? 0 : report(WRONG_LAUNCH, "%s: %s; install it again", package_name, dlerror());
 }

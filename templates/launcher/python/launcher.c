@@ -21,6 +21,7 @@
 #include "functions.h"
 
 #include "core/report.h"
+#include "core/folder.h"
 #include "core/driver.h"
 #include "core/facts.h"
 #include "core/select.h"

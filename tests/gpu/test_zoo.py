@@ -19,9 +19,12 @@ def test_case_is_right_on_the_device(device, artifacts, name, arch):
     artifact = artifacts[name, arch].result()
     assert not isinstance(artifact, str), artifact
     arguments = case.make(np.random.default_rng(1))
-    types = {key: text for key, text in case.signature(arguments).items() if not text.endswith(":1")}
     image = artifact.asm["cubin"] if arch == "sm_90" else artifact.asm["ptx"].encode()
     metadata = artifact.metadata
+    signature = case.signature(arguments)
+    types = {
+        name: signature[name] for name, _ in metadata.params if name in signature
+    }  # in the kernel's order
     maps = [text for _, text in metadata.params if TensorMapType.parse(text)]
     after = device.launch(
         image, metadata.name, case.grid, metadata.warps, metadata.shared, arguments, types, maps

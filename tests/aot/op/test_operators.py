@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import Any
 
@@ -467,3 +468,8 @@ def test_parts_of_one_row_share_no_memory(ops, driver) -> None:
         ops.scale_(left, right)
     with pytest.raises(ValueError, match="x is written, and shares memory with bias"):
         ops.scale_(left, both.view((32,), (1,)))
+
+
+def test_what_divides_by_zero_does_not_hold_where_a_call_is_traced(ops) -> None:
+    shapes = importlib.import_module(f"{ops.__name__}._shapes")
+    assert shapes.holds(lambda: 8 % 2 == 0) and not shapes.holds(lambda: 8 % 0 == 0)

@@ -117,7 +117,7 @@ def test_threads_load_a_cubin_once(project: Path, driver, tmp_path: Path, monkey
     monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
     library = Library(site / f"lib{PACKAGE}.so")
     x, y = floats(2, 300)
-    arrays, loads = (driver.array(x), driver.array(y)), driver.loads[0]
+    arrays, loads = (driver.array(x), driver.array(y)), driver.loads.get(0, 0)
     made = [driver.empty(300, np.float32) for _ in range(12)]
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(lambda out: library.call("vector_add", *map(view, arrays), view(out), None), made)

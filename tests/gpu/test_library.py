@@ -11,34 +11,20 @@ from typing import Any
 
 import pytest
 
+from tests.aot.op.c_tensors import CUDA, DLTensor, integers
+
 torch: Any = pytest.importorskip("torch", reason="the package is tested with torch tensors")
 
 from memory import DTYPES  # noqa: E402  torch may be missing
 from test_operators import LIMITS, assert_near, randn, right_attention  # noqa: E402
 
-_BFLOAT, _FLOAT, _CUDA = 4, 2, 2
-
-
-class DLTensor(ctypes.Structure):
-    """A tensor of DLPack."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint8 * 4),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
+_BFLOAT, _FLOAT = 4, 2
 
 
 def view(tensor: Any) -> DLTensor:
     code = _BFLOAT if tensor.dtype is torch.bfloat16 else _FLOAT
-    numbers = ctypes.c_int64 * max(tensor.ndim, 1)
-    dtype = (ctypes.c_uint8 * 4)(code, 8 * tensor.element_size(), 1, 0)
-    shape, strides = numbers(*tensor.shape), numbers(*tensor.stride())
-    return DLTensor(tensor.data_ptr(), (_CUDA, 0), tensor.ndim, dtype, shape, strides)
+    layout = integers(tensor.shape), integers(tensor.stride())
+    return DLTensor(tensor.data_ptr(), CUDA, 0, tensor.ndim, code, 8 * tensor.element_size(), 1, *layout)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 /* Tensors as DLPack has them in C. */
 
-typedef struct DLTensor DLTensor;
-
 /* Type, address and device of a tensor; `arguments` has its name.  -1 with a report. */
 static int read_view(const Kernel *arguments, int index, const DLTensor *view, uint64_t *type, uint64_t *address, int *device)
 {

@@ -14,13 +14,21 @@ from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Un
 from kbuild.compiler.frontend.sources.modules import CLASSES, PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
 from kbuild.compiler.semantic import TABLES
+from kbuild.compiler.semantic.gluon.layouts import Layout
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase, as_dtype
-from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Tensor, TensorDescriptor, describe
+from kbuild.compiler.semantic.values import (
+    ClassMarker,
+    NamedTuple,
+    RunTime,
+    Tensor,
+    TensorDescriptor,
+    describe,
+)
 from kbuild.errors import CompileError, nearest
 
-_CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
+_CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan | Layout
 _PYTHON_METHODS = frozenset(
     (
         "bit_length",
@@ -71,19 +79,25 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         return _of_module(visitor, value, name, node)
     if isinstance(value, TensorDescriptor):
         return _of_descriptor(visitor, value, name, node, owner)
+    if isinstance(value, RunTime):
+        return _of_run_time(visitor, value, name, node, owner)
     if isinstance(value, NamedTuple) and name in value.fields:
         return value[value.fields.index(name)]
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
         return value if name == "value" else CLASSES["constexpr"]
     if isinstance(value, _CONSTANTS) and not name.startswith("_"):
         found = getattr(value, name, None)
-        allowed = isinstance(value, TypeBase | PropagateNan) or name in _PYTHON_METHODS
+        allowed = isinstance(value, TypeBase | PropagateNan | Layout) or name in _PYTHON_METHODS
         if found is not None and allowed:
             return found
     if isinstance(value, ClassMarker) and value.name == "jit":
         return value
     if isinstance(value, str) and isinstance(named := as_dtype(value), TypeBase):
         return attribute(visitor, named, name, node)
+    if isinstance(value, type) and issubclass(value, Layout) and not name.startswith("_"):
+        found = getattr(value, name, None)
+        if callable(found):
+            return found
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, _attribute_names(value)))
 
 
@@ -129,6 +143,15 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
         f"{describe(value)} has no attribute `{name}`",
         _close(name, [*known, "dtype", "shape", "type", "T"]),
     )
+
+
+def _of_run_time(visitor: Visitor, value: RunTime, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
+    facts, methods = value.facts(), TABLES.get(value.methods, {})
+    if name in facts:
+        return facts[name]
+    if name in methods:
+        return Method(methods[name], value, owner)
+    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *methods]))
 
 
 def _of_descriptor(

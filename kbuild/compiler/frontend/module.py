@@ -52,9 +52,13 @@ def build_module(
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
     hints = tuple({"divisibility": divisor} if divisor else {} for _, _, divisor in parameters)
-    func = Func(function.name, block, options.attributes(), hints)
+    attributes = options.attributes()
+    if function.explicit_layouts:
+        attributes["explicit_layouts"] = True
+    func = Func(function.name, block, attributes, hints)
     func.loc = function.loc
-    reader = calls.CallVisitor(Module([func]), block, options.num_warps, options.debug or function.debug)
+    debug = options.debug or function.debug
+    reader = calls.CallVisitor(Module([func]), block, options.num_warps, debug, function.explicit_layouts)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)

@@ -7,26 +7,59 @@ itself: numbers, strings, None, tuples, dtypes, functions.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.semantic.types import BlockType, PointerDtype, ScalarType, type_of
 
 
-class Tensor:
+class RunTime:
+    """What exists at run time: one value of the IR, which branches and loops may pass on."""
+
+    __slots__ = ("value",)
+    methods: ClassVar[str] = ""
+    """The table with its methods."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def with_value(self, value: Value) -> RunTime:
+        """The same kind of thing as another value of the IR, which has the same type."""
+        raise NotImplementedError
+
+    @property
+    def form(self) -> Any:
+        """What two of them must share to be one variable."""
+        raise NotImplementedError
+
+    def facts(self) -> Mapping[str, Any]:
+        """Its attributes, which are known while compiling."""
+        return {}
+
+
+class Tensor(RunTime):
     """A value of run time: a scalar (shape ()), a tensor, or a pointer to a block."""
 
-    __slots__ = ("dtype", "shape", "value")
+    __slots__ = ("dtype", "shape")
 
     def __init__(self, value: Value, dtype: ScalarType, shape: tuple[int, ...] = ()) -> None:
-        self.value = value
+        super().__init__(value)
         self.dtype = dtype
         self.shape = shape
 
+    def with_value(self, value: Value) -> Tensor:
+        return Tensor(value, self.dtype, self.shape)
+
+    @property
+    def form(self) -> Any:
+        return (self.dtype, self.shape, layout_of(self.value.type))
+
     @property
     def type(self) -> ScalarType | BlockType:
-        return type_of(self.dtype, self.shape)
+        return type_of(self.dtype, self.shape, layout_of(self.value.type))
 
     @property
     def numel(self) -> int:
@@ -46,6 +79,11 @@ class Structure(tuple):
     def with_items(self, items: tuple[Any, ...]) -> Structure:
         """The same kind of thing with other items."""
         raise NotImplementedError
+
+    @property
+    def kind(self) -> Any:
+        """What two of them must share besides their items to be one variable."""
+        return None
 
 
 class NamedTuple(Structure):
@@ -78,6 +116,10 @@ class TensorDescriptor(Structure):
 
     def with_items(self, items: tuple[Any, ...]) -> TensorDescriptor:
         return TensorDescriptor.make(self.block, self.padding, items)
+
+    @property
+    def kind(self) -> Any:
+        return (self.block, self.padding)
 
     @property
     def rank(self) -> int:
@@ -131,6 +173,8 @@ def describe(value: Any) -> str:
         if value.is_block_pointer:
             return f"a block pointer to {value.dtype.element_ty}"  # type: ignore[union-attr]
         return f"a tensor {value.type}" if value.shape else f"a scalar {value.type}"
+    if isinstance(value, RunTime):
+        return str(value)
     if isinstance(value, TensorDescriptor):
         return f"a tensor descriptor of blocks {value.block}"
     if isinstance(value, tuple):

@@ -20,10 +20,9 @@ from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase, as_dtype
 from kbuild.compiler.semantic.values import (
     ClassMarker,
-    NamedTuple,
     RunTime,
+    Structure,
     Tensor,
-    TensorDescriptor,
     describe,
 )
 from kbuild.errors import CompileError, nearest
@@ -77,12 +76,8 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         return _of_tensor(visitor, value, name, node, owner)
     if isinstance(value, PythonModule | SourceModule | NamespacePackage | live.LiveModule):
         return _of_module(visitor, value, name, node)
-    if isinstance(value, TensorDescriptor):
-        return _of_descriptor(visitor, value, name, node, owner)
-    if isinstance(value, RunTime):
-        return _of_run_time(visitor, value, name, node, owner)
-    if isinstance(value, NamedTuple) and name in value.fields:
-        return value[value.fields.index(name)]
+    if isinstance(value, RunTime | Structure):
+        return _of_value(visitor, value, name, node, owner)
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
         return value if name == "value" else CLASSES["constexpr"]
     if isinstance(value, _CONSTANTS) and not name.startswith("_"):
@@ -102,8 +97,6 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
 
 
 def _attribute_names(value: Any) -> list[str]:
-    if isinstance(value, NamedTuple):
-        return list(value.fields)
     return [name for name in dir(value) if not name.startswith("_")] if isinstance(value, TypeBase) else []
 
 
@@ -145,33 +138,16 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
     )
 
 
-def _of_run_time(visitor: Visitor, value: RunTime, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
+def _of_value(
+    visitor: Visitor, value: RunTime | Structure, name: str, node: ast.AST, owner: ast.expr | None
+) -> Any:
+    """An attribute or method of what is not a tensor, but more than a constant."""
     facts, methods = value.facts(), TABLES.get(value.methods, {})
     if name in facts:
         return facts[name]
     if name in methods:
         return Method(methods[name], value, owner)
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *methods]))
-
-
-def _of_descriptor(
-    visitor: Visitor, value: TensorDescriptor, name: str, node: ast.AST, owner: ast.expr | None
-) -> Any:
-    facts = {
-        "dtype": value.block.element_ty,
-        "shape": value.sizes,
-        "strides": value.strides,
-        "block_shape": value.block.shape,
-        "block_type": value.block,
-        "type": value.block,
-    }
-    if name in facts:
-        return facts[name]
-    if name in TABLES["descriptor"]:
-        return Method(TABLES["descriptor"][name], value, owner)
-    visitor.fail(
-        node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *TABLES["descriptor"]])
-    )
 
 
 def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:

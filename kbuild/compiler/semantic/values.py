@@ -76,9 +76,16 @@ class Tensor(RunTime):
 class Structure(tuple):
     """A tuple that is more than its items."""
 
+    methods: ClassVar[str] = ""
+    """The table with its methods."""
+
     def with_items(self, items: tuple[Any, ...]) -> Structure:
         """The same kind of thing with other items."""
         raise NotImplementedError
+
+    def facts(self) -> Mapping[str, Any]:
+        """Its attributes."""
+        return {}
 
     @property
     def kind(self) -> Any:
@@ -97,6 +104,9 @@ class NamedTuple(Structure):
         made.fields = fields
         return made
 
+    def facts(self) -> Mapping[str, Any]:
+        return dict(zip(self.fields, self))
+
     def with_items(self, items: tuple[Any, ...]) -> NamedTuple:
         return NamedTuple.make(self.fields, items)
 
@@ -107,19 +117,39 @@ class TensorDescriptor(Structure):
 
     block: BlockType
     padding: str
+    layout: Any
+    """The layout of its blocks in shared memory, in kernels whose author chooses that; else None."""
 
     @classmethod
-    def make(cls, block: BlockType, padding: str, items: tuple[Any, ...]) -> TensorDescriptor:
+    def make(
+        cls, block: BlockType, padding: str, items: tuple[Any, ...], layout: Any = None
+    ) -> TensorDescriptor:
         made = cls(items)
-        made.block, made.padding = block, padding
+        made.block, made.padding, made.layout = block, padding, layout
         return made
 
     def with_items(self, items: tuple[Any, ...]) -> TensorDescriptor:
-        return TensorDescriptor.make(self.block, self.padding, items)
+        return TensorDescriptor.make(self.block, self.padding, items, self.layout)
 
     @property
     def kind(self) -> Any:
-        return (self.block, self.padding)
+        return (self.block, self.padding, self.layout)
+
+    @property
+    def methods(self) -> str:  # type: ignore[override]
+        """Kernels of Gluon move blocks by functions of the hardware."""
+        return "descriptor" if self.layout is None else ""
+
+    def facts(self) -> Mapping[str, Any]:
+        known = {
+            "dtype": self.block.element_ty,
+            "shape": self.sizes,
+            "strides": self.strides,
+            "block_shape": self.block.shape,
+            "block_type": self.block,
+            "type": self.block,
+        }
+        return known if self.layout is None else {**known, "layout": self.layout, "type": self}
 
     @property
     def rank(self) -> int:
@@ -176,7 +206,8 @@ def describe(value: Any) -> str:
     if isinstance(value, RunTime):
         return str(value)
     if isinstance(value, TensorDescriptor):
-        return f"a tensor descriptor of blocks {value.block}"
+        layout = "" if value.layout is None else f" in {value.layout}"
+        return f"a tensor descriptor of blocks {value.block}{layout}"
     if isinstance(value, tuple):
         return f"({', '.join(describe(item) for item in value)})"
     if isinstance(value, Range):

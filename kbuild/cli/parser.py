@@ -326,14 +326,21 @@ def _add_options(verb: argparse.ArgumentParser, *names: str) -> None:
         else:
             text = f"{option.doc}: {option.expected} (default {'none' if option.default is None else option.default})"
             verb.add_argument(
-                *flags, dest=option.name, type=_legal(option), default=option.default, metavar="N", help=text
+                *flags,
+                dest=option.name,
+                type=_legal(option),
+                default=option.default,
+                metavar="TEXT" if option.kind is str else "N",
+                help=text,
             )
 
 
-def _legal(option: Option) -> Callable[[str], int]:
+def _legal(option: Option) -> Callable[[str], int | str]:
     """The function that reads an option's value."""
 
-    def value(text: str) -> int:
+    def value(text: str) -> int | str:
+        if option.kind is str and option.is_legal(text):
+            return text
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
         if number is None or not option.is_legal(number):
             raise argparse.ArgumentTypeError(f"expected {option.expected}, found {text!r}")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, ptxa
 from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
+from kbuild.compiler.cuda.source import cuda_source
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
@@ -29,8 +31,8 @@ from kbuild.compiler.lower import lower_module
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
-from kbuild.errors import CompileError, ErrorGroup, Loc, UsageError
-from kbuild.options import DEFAULTS, CompileOptions
+from kbuild.errors import CompileError, ErrorGroup, Loc, ToolError, UsageError
+from kbuild.options import DEFAULTS, Block, CompileOptions
 from kbuild.options import options as legal_options
 from kbuild.targets import ARCHS, Target, find_target
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
@@ -51,6 +53,8 @@ class Metadata:
     used."""
     options: CompileOptions
     """The options that it was compiled with."""
+    block: Block
+    """Threads of a block along each axis, those of warps that only copy among them."""
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
@@ -65,8 +69,8 @@ class Metadata:
     spill_loads: int | None = None
     """Bytes."""
     ptxas_version: str | None = None
-    extra_warps: int = 0
-    """Warps of a launch besides `options.num_warps`, which only copy."""
+    static_shared: int = 0
+    """Bytes of shared memory besides; 0 before the stage `cubin`."""
     waits_for_launches: bool = False
     """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
@@ -82,7 +86,7 @@ class Metadata:
     @property
     def warps(self) -> int:
         """Warps of a launch."""
-        return self.options.num_warps + self.extra_warps
+        return -(-prod(self.block) // 32)
 
     def with_facts(self, facts: CubinFacts | None, serialized: tuple[str, ...]) -> Metadata:
         """The same with the facts of the cubin, if there is one."""
@@ -94,7 +98,8 @@ class Metadata:
             spill_stores=facts.spill_stores,
             spill_loads=facts.spill_loads,
             ptxas_version=facts.ptxas_version,
-            warnings=(*facts.warnings, *serialized),
+            static_shared=facts.shared,
+            warnings=(*self.warnings, *facts.warnings, *serialized),
             serialized=serialized,
         )
 
@@ -122,8 +127,8 @@ def compile(
 ) -> Artifact:
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
-    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`), or a
-    file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the
+    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`),
+    `"path/to/file.cu:function"` for a kernel in CUDA C++, which has the stages `ptx` and `cubin`, or a file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the
     parameters' names and types nor the shared memory of a launch.  `signature` gives the type of
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
     `{"x": "*fp32:16", "n": "i32"}`; that of a tuple is a tuple of types.
@@ -144,6 +149,8 @@ def compile(
         options = options.on(chosen.features)
     require_features(options, chosen)
     run = _Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
+    if cuda := cuda_source(source):
+        return run.from_cuda(*cuda, signature or {}, constexprs or {})
     start, text = _later_stage(source)
     if start and STAGES.index(stop) < STAGES.index(start):
         raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
@@ -330,8 +337,30 @@ class _Compilation:
             text = self.ptx_of(text, self.options.enable_fp_fusion)
         if self.keep("ptx", lambda: text):
             return self.finish_code(code)
-        facts, serialized = self.assembled(text, [Loc(code.file, 1)])
+        try:
+            facts, serialized = self.assembled(text, [code.place])
+        except ToolError:
+            if not code.newer or code.newer == text:
+                raise
+            text = code.newer
+            facts, serialized = self.assembled(text, [code.place])
+            if "ptx" in self.asm:
+                self.keep("ptx", lambda: text)
         return self.finish_code(code, facts, serialized)
+
+    def from_cuda(
+        self, path: str, function: str, signature: Mapping[str, Any], constexprs: Mapping[str, Any]
+    ) -> Artifact:
+        """The stages of a kernel in CUDA C++."""
+        if self.stop not in ("ptx", "cubin"):
+            raise UsageError(f"cannot stop at {self.stop}: CUDA C++ has the stages ptx and cubin")
+        from kbuild.compiler.cuda.front import (
+            compile_cuda,
+        )  # What finds wheels takes as long as a small kernel.
+
+        with self.timed("ptx"):
+            code = compile_cuda(path, function, signature, constexprs, self.target, self.options)
+        return self.from_code(code)
 
     def ptx_of(self, llir: str, fuses: bool) -> str:
         with self.timed("ptx"):
@@ -350,31 +379,37 @@ class _Compilation:
     def finish_code(
         self, code: GivenCode, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
     ) -> Artifact:
-        own = 1 << (min(code.warps, 32).bit_length() - 1)  # A power of two; the others only copy.
+        options = self.options
+        if options.block is None:  # Of the program's warps there is a power of two; others only copy.
+            warps = -(-prod(code.block) // 32)
+            options = options.changed({"num_warps": 1 << (min(warps, 32).bit_length() - 1)})
         metadata = Metadata(
             name=code.name,
             target=self.target.arch,
             arch=self.arch,
-            options=self.options.changed({"num_warps": own}),
-            shared=0,
-            params=(),
-            extra_warps=code.warps - own,
+            options=options,
+            block=code.block,
+            shared=code.shared,
+            params=code.params,
             waits_for_launches=code.waits_for_launches,
+            warnings=code.warnings,
             stage_seconds=self.seconds,
-        )
-        return Artifact(self.asm, metadata.with_facts(facts, serialized))
+        ).with_facts(facts, serialized)
+        self.require_shared(metadata, code.place)
+        return Artifact(self.asm, metadata)
 
     def finish(
         self, module: Module, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
     ) -> Artifact:
         attrs = module.kernel.attrs
+        options = self.options.with_attributes(attrs)
         metadata = Metadata(
             name=module.kernel.name,
             target=self.target.arch,
             arch=self.arch,
-            options=self.options.with_attributes(attrs),
+            options=options,
+            block=(32 * (options.num_warps + attrs.get("extra_warps", 0)), 1, 1),
             shared=attrs.get("shared", 0),
-            extra_warps=attrs.get("extra_warps", 0),
             params=_parameters(module.kernel),
             tma=tuple(attrs.get("tma", ())),
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
@@ -382,11 +417,13 @@ class _Compilation:
                 isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()
             ),
             stage_seconds=self.seconds,
-        )
-        if facts is not None and metadata.shared > self.target.limits.shared_bytes:
-            raise CompileError(
-                f"{metadata.name} needs {metadata.shared} bytes of shared memory, {self.target.arch} has "
-                f"{self.target.limits.shared_bytes}",
-                module.kernel.loc,
-            )
-        return Artifact(self.asm, metadata.with_facts(facts, serialized))
+        ).with_facts(facts, serialized)
+        self.require_shared(metadata, module.kernel.loc)
+        return Artifact(self.asm, metadata)
+
+    def require_shared(self, metadata: Metadata, place: Loc | None) -> None:
+        """Raise `CompileError` for a cubin that takes more shared memory than there is."""
+        needed, most = metadata.shared + metadata.static_shared, self.target.limits.shared_bytes
+        if "cubin" in self.asm and needed > most:
+            text = f"{metadata.name} needs {needed} bytes of shared memory, {self.target.arch} has {most}"
+            raise CompileError(text, place)

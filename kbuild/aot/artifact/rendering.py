@@ -231,7 +231,6 @@ def _kernel_context(
             "map_count": _map_count(row.passed),
         }
         own = {
-            "threads": 32 * row.num_warps,
             "passed_list": number,
             "archive_number": archives.index(row.archive),
         }

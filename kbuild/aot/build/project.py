@@ -46,7 +46,7 @@ from kbuild.options import DEFAULTS, CompileOptions
 MANIFEST = "kernels.toml"
 BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
-SOURCE_DIGEST = "kbuild.compiler.frontend.sources.digest:source_digest"
+SOURCE_DIGEST = "kbuild.compiler.sources:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[2]
 _LARGEST_TEXT = 8000
@@ -301,7 +301,7 @@ def _source_digests(
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(str(options.project / kernel.source), kernel.function, places)
+                found[kernel.name] = function(*kernel.source_in(options.project, places))
             except KbuildError as error:
                 errors.append(error)
     if errors:

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from kbuild.aot.manifest.descriptors import resolved
 from kbuild.aot.manifest.expressions import NUM_SMS
+from kbuild.aot.manifest.launches.shape import with_launch_shape
 from kbuild.aot.manifest.model import (
     GUARD_OPERATORS,
     Argument,
@@ -268,17 +269,19 @@ def expand_config(
 ) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
     defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
+    values = dict(point + config.constexprs + defaults)
+    options = with_launch_shape(kernel, config.options.on(find_target(arch).features), values)
     for hints in _hint_choices(kernel, specializations):
         yield Variant(
             kernel=kernel.name,
             arch=arch,
             matrix=point,
             signature=tuple(
-                (argument.name, argument_type(argument, dict(point + config.constexprs + defaults), hint))
+                (argument.name, argument_type(argument, values, hint))
                 for argument, hint in zip(kernel.args, hints)
             ),
             constexprs=config.constexprs + defaults,
-            options=config.options.on(find_target(arch).features),
+            options=options,
             guards=config.guards,
         )
 

@@ -10,9 +10,13 @@ from typing import Any
 from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.configs.load_configs import check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
+from kbuild.aot.manifest.functions.cuda import check_types
+from kbuild.aot.manifest.functions.find import find_function, presumed_function
+from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
 from kbuild.aot.manifest.kinds import Name
-from kbuild.aot.manifest.load_tune import load_tune
-from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
+from kbuild.aot.manifest.launches.load_shape import check_launch_shape
+from kbuild.aot.manifest.launches.load_tune import load_tune
+from kbuild.aot.manifest.launches.load_verify import check_expression, check_expressions, load_verify
 from kbuild.aot.manifest.load_when import read_exclude
 from kbuild.aot.manifest.model import (
     DTYPES,
@@ -24,17 +28,16 @@ from kbuild.aot.manifest.model import (
     Value,
     is_same,
 )
-from kbuild.aot.manifest.parameters import KernelFunction, KernelParameter, functions, with_elements
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import (
     ManifestReader,
     described,
-    names_of,
     placed,
     spread,
     suggestion,
 )
 from kbuild.aot.manifest.table import checked, record
+from kbuild.options import CUDA
 
 MAX_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
@@ -47,12 +50,16 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
     values = checked(reader, path, table, schema.KERNEL)
-    function_name, declared = _function(reader, path, table, values)
+    function_name, declared = find_function(reader, path, table, values)
     place = (*path, "args")
-    types, function = with_elements(reader, place, values.get("args", {}), declared or _presumed(table))
+    types, function = with_elements(
+        reader, place, values.get("args", {}), declared or presumed_function(table)
+    )
     parameters = {parameter.name: parameter for parameter in function.parameters}
     matrix = _matrix(reader, (*path, "matrix"), values.get("matrix", {}), parameters)
     args = _arguments(reader, path, types, matrix, function)
+    if declared and declared.language == CUDA:
+        check_types(reader, path, values["source"], declared, args, matrix)
     taken = {*parameters, *(axis.name for axis in matrix)}
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
@@ -86,6 +93,9 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         alternatives=loaded.alternatives,
         notes=loaded.decorated.notes,
         excludes=excludes,
+        language=function.language,
+        block=tuple(map(str, values.get("block", ()))),
+        shared=str(values.get("shared", 0)),
         defaults=tuple(
             (p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given
         ),
@@ -98,61 +108,10 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     constants = _constants(found) if was_right else taken
     _check_expressions(reader, path, table, found, constants)
     _check_descriptors(reader, (*path, "args"), found, constants)
+    check_launch_shape(reader, path, values, found, constants)
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
-
-
-def _presumed(table: Mapping[str, Any]) -> KernelFunction:
-    """A function with the parameters that the tables name, so that a missing function hides no other mistake."""
-    configs = table.get("config")
-    tables = [
-        table.get("args"),
-        table.get("matrix"),
-        table.get("defaults"),
-        *(configs if isinstance(configs, list) else ()),
-    ]
-    run_time, *compile_time = ([*entry] if isinstance(entry, Mapping) else [] for entry in tables)
-    run_time = [name for key in run_time for name in names_of(key)]
-    names = dict.fromkeys(run_time, False) | {
-        name: True for entry in compile_time for name in entry if name not in run_time
-    }
-    return KernelFunction(
-        tuple(KernelParameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()),
-        "",
-    )
-
-
-def _function(
-    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], values: Mapping[str, Any]
-) -> tuple[str, KernelFunction | None]:
-    """The function's name, and its signature from the syntax tree."""
-    if "source" not in values:
-        return "", None
-    key, source = (*path, "source"), values["source"]
-    file = reader.root / source
-    if not file.is_file():
-        reader.error(key, f"no Python file {described(source)}")
-        return "", None
-    if not file.resolve().is_relative_to(reader.root):
-        reader.error(key, f"{described(source)} is outside the project")
-        return "", None
-    try:
-        known = functions(file)
-    except SyntaxError as error:
-        reader.error(key, f"{source}:{error.lineno or 1}: {error.msg}")
-        return "", None
-    except OSError as error:
-        reader.error(key, f"{source}: {error.strerror}")
-        return "", None
-    name = values.get("function", f"{file.stem}_kernel")
-    if name not in known:
-        place = (*path, "function") if "function" in table else key
-        close = suggestion(name, known)
-        advice = close if "function" in table or not known else f"{close}; the key `function` names it"
-        reader.error(place, f"{source} has no function {described(name)}", advice)
-        return name, None
-    return name, known[name]
 
 
 def _matrix(

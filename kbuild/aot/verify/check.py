@@ -57,7 +57,7 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         found = _recent.get(key) or recall(cache, key)
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
-        if resolve(builder.SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
+        if _source_digest(task) != task.source_digest:
             raise CompileError(
                 f"{task.source} changed while it was being verified", help="run kbuild verify again"
             )
@@ -74,6 +74,11 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     return Verdict(
         task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed
     )
+
+
+def _source_digest(task: VerifyTask) -> str:
+    include = [task.options.include] if task.options.include else []
+    return resolve(builder.SOURCE_DIGEST)(*task.source.rsplit(":", 1), False, *include)
 
 
 def _compile(task: VerifyTask) -> driver.Artifact:

@@ -21,7 +21,7 @@ import numpy as np
 
 from kbuild.aot.build.plan import constexprs_of
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.manifest.model import Kernel, Manifest
+from kbuild.aot.manifest.model import Kernel, Manifest, below
 from kbuild.aot.verify.cases import LaunchCase as Launch
 from kbuild.aot.verify.cases import case_of, cases
 from kbuild.aot.verify.check import parameters_of
@@ -207,7 +207,9 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
         signature=dict(variant.signature),
         constexprs=dict(constexprs_of(kernel, variant)),
         target=variant.arch,
-        options=replace(variant.options, lineinfo=True, ptxas=ptxas),
+        options=replace(
+            variant.options, lineinfo=True, ptxas=ptxas, include=below(variant.options.include, project)
+        ),
         stop="ptx",
     )
     module = module_of(artifact.asm["ttir"])

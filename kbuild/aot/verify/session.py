@@ -18,7 +18,7 @@ from kbuild.aot.build.plan import job_of
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import FileDigests, compiler_digest, digest, tree_digest
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.manifest.model import Manifest, below
 from kbuild.aot.verify.cases import cases
 from kbuild.aot.verify.pool import Crash, run_jobs
 from kbuild.aot.verify.remember import recall, remember
@@ -72,7 +72,7 @@ def verify(
     cache = Cache(options.cache)
     tools = tools_digest(options.cache)
     sources = {
-        kernel.name: resolve(builder.SOURCE_DIGEST)(str(project / kernel.source), kernel.function)
+        kernel.name: resolve(builder.SOURCE_DIGEST)(*kernel.source_in(project))
         for kernel in manifest.kernels
         if any(variant.kernel == kernel.name for variant in variants)
     }
@@ -199,7 +199,12 @@ def _known(
         variant.arch,
         variant.signature,
         job.constexprs,
-        replace(variant.options, lineinfo=True, ptxas=options.ptxas),
+        replace(
+            variant.options,
+            lineinfo=True,
+            ptxas=options.ptxas,
+            include=below(variant.options.include, project),
+        ),
         launches,
         runs,
         kernel.verify is None,

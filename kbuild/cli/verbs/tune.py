@@ -73,7 +73,7 @@ def tune_all(
         _say(options, f"[{number_}/{len(found)}] {task}")
         if task.default not in programs:
             raise UsageError(f"{task.default.name} does not compile", help="kbuild build says why")
-        source = digest(str(Path(options.directory) / kernel.source), kernel.function)
+        source = digest(*kernel.source_in(Path(options.directory)))
         entry = tuner.tune(task, kernel, programs, source, machine, journal, lambda text: _say(options, text))
         kept = [
             one

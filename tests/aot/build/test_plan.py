@@ -90,6 +90,11 @@ OPTIONS = {
     "debug": True,
     "lineinfo": True,
     "portable": True,
+    "block": "16x16",
+    "shared": 1024,
+    "include": "include",
+    "fast_math": True,
+    "std": 20,
 }
 """Every option on which the code depends, with another value."""
 

@@ -133,7 +133,12 @@ CASES = [
         5,
         'package.archs[0]: unknown architecture "sm_90a"; did you mean "sm_90"?',
     ),
-    ('"kernels/scale.py"', '""', 9, K + 'source: no Python file ""'),
+    (
+        '"kernels/scale.py"',
+        '""',
+        9,
+        K + 'source: no file in Python or CUDA C++ ""; its name ends in .py or .cu',
+    ),
     (
         "kernels/scale.py",
         "kernels/other.py",

@@ -11,13 +11,13 @@ from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.configs.decorated import DecoratedConfigs, DecoratedKernel
 from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, repeated
 from kbuild.aot.manifest.expand import points
+from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.load_when import read_when
 from kbuild.aot.manifest.model import Argument, Axis, Config, Guard, Kernel, Specialization, Value
-from kbuild.aot.manifest.parameters import KernelFunction
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, with_defaults
 from kbuild.aot.manifest.table import checked, record
-from kbuild.options import CompileOptions, by_name
+from kbuild.options import CUDA, CompileOptions, by_name
 from kbuild.targets import ARCHS
 
 
@@ -85,9 +85,14 @@ class _Loader:
         place = (*self.path, "defaults")
         scope = ExpressionScope(self.reader, self.path, self.args, self.matrix, parameters)
         for key, entry, common in computed(scope, repeated(entries, self.args), self.defaults):
-            shared_values = checked(self.reader, place, common, schema.DEFAULTS, names)
+            entry, common = self._own(key, entry, names), self._own(place, common, names)
+            shared_values = checked(
+                self.reader, place, common, schema.options_of(schema.DEFAULTS, self.function.language), names
+            )
             shared = _divided(self.reader, place, shared_values, taken & self.defaults.keys())
-            own = checked(self.reader, key, entry, schema.CONFIG, names)
+            own = checked(
+                self.reader, key, entry, schema.options_of(schema.CONFIG, self.function.language), names
+            )
             when = own.pop("when", {})
             where, facts = read_when(
                 self.reader, (*key, "when"), when, self.matrix, self.args, self.specializations
@@ -95,13 +100,28 @@ class _Loader:
             own_options, own_constexprs = _divided(self.reader, key, own, taken & entry.keys())
             chosen = CompileOptions(**{**shared[0], **own_options})
             constexprs = with_defaults(own_constexprs, shared[1])
-            for name, value in chosen.values("variant").items():
+            for name, value in chosen.values("variant", self.function.language).items():
                 if value is not None and name not in taken and name in names["<constexpr>"]:
                     constexprs[name] = value
             self._check_needed(key, {*constexprs, *entry, *self.defaults, *taken})
             given = tuple(constexprs.items())
             made = {"when": where, "guards": facts, "constexprs": given, "options": chosen}
             yield key, record(Config, schema.CONFIG, own, **made)
+
+    def _own(
+        self, key: KeyPath, entry: Mapping[str, Any], names: Mapping[str, Collection[str]]
+    ) -> Mapping[str, Any]:
+        """An entry without the options of other languages, which are noted unless they are constexpr parameters."""
+        language = self.function.language
+        for name in entry:
+            option = by_name(name, "variant")
+            if option is None or option.language in ("", language) or name in names["<constexpr>"]:
+                continue
+            advice = "`block` says the threads of a block" if name == "num_warps" else ""
+            what = "CUDA C++" if option.language == CUDA else "Triton's language"
+            self.reader.error((*key, name), f"is an option of kernels in {what}", advice)
+            entry = {other: value for other, value in entry.items() if other != name}
+        return entry
 
     def _check_needed(self, key: KeyPath, given: Collection[str]) -> None:
         """Notes constexpr parameters without a value."""

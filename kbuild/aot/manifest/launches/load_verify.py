@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.descriptors import expanded
+from kbuild.aot.manifest.launches import tables
 from kbuild.aot.manifest.model import Argument, Verify
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, described, placed, spread, with_defaults
+from kbuild.aot.manifest.schema_values import POINTERS
 from kbuild.aot.manifest.table import checked, record
 from kbuild.errors import ManifestError
 
@@ -22,20 +24,20 @@ def load_verify(
     grid_args: tuple[Argument, ...],
 ) -> Verify:
     """The launches to verify with."""
-    values = checked(reader, path, given, schema.VERIFY)
+    values = checked(reader, path, given, tables.VERIFY)
     pointers = [argument.name for argument in args if argument.is_pointer]
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
     scalars += [
         Argument(name, type_) for name, type_, extent in expanded((a.name, a.type) for a in args) if extent
     ]
     integers = {"<argument>": [argument.name for argument in scalars if _is_integer(argument.type)]}
-    loops = checked(reader, (*path, "loops"), values.get("loops", {}), schema.LOOPS, integers)
+    loops = checked(reader, (*path, "loops"), values.get("loops", {}), tables.LOOPS, integers)
     defaults = read_defaults(reader, path, values, scalars)
     launches = [read_launch(reader, key, entry, scalars, defaults) for key, entry in values.get("values", ())]
     check_pointers(reader, path, given, values, ("zeros", "ready"), pointers)
     sizes = read_sizes(reader, path, values, pointers)
     return record(
-        Verify, schema.VERIFY, values, sizes=sizes, values=tuple(launches), loops=tuple(loops.items())
+        Verify, tables.VERIFY, values, sizes=sizes, values=tuple(launches), loops=tuple(loops.items())
     )
 
 
@@ -51,7 +53,7 @@ def check_pointers(
     for key in keys:
         for place, name in placed(given.get(key, []), values.get(key, ())):
             if name not in pointers:
-                message = f"expected {schema.POINTERS.item.words}, found {described(name)}"
+                message = f"expected {POINTERS.item.words}, found {described(name)}"
                 reader.error((*path, key, *place), message)
 
 
@@ -66,7 +68,7 @@ def read_sizes(
     if "sizes" not in values:
         return ()
     names = {"<argument>": pointers}
-    return tuple(checked(reader, (*path, "sizes"), values["sizes"], schema.SIZES, names, pointers).items())
+    return tuple(checked(reader, (*path, "sizes"), values["sizes"], tables.SIZES, names, pointers).items())
 
 
 def read_defaults(
@@ -102,7 +104,7 @@ def _scalars(
         "<integer argument>": [name for name, type_ in types.items() if _is_integer(type_)],
         "<other argument>": [name for name, type_ in types.items() if not _is_integer(type_)],
     }
-    found = checked(reader, path, given, schema.VALUES, names, required)
+    found = checked(reader, path, given, tables.VALUES, names, required)
     for name, value in found.items():
         if _is_integer(types[name]) and isinstance(value, int) and not _holds(types[name], value):
             reader.error((*path, name), f"{described(value)} is not a value of {types[name]}")

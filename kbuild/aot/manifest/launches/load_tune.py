@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.configs.load_configs import LoadedConfigs
 from kbuild.aot.manifest.configs.write_out import repeated
 from kbuild.aot.manifest.expressions import Expression
-from kbuild.aot.manifest.load_verify import check_pointers, read_defaults, read_launch, read_sizes
+from kbuild.aot.manifest.launches import tables
+from kbuild.aot.manifest.launches.load_verify import check_pointers, read_defaults, read_launch, read_sizes
 from kbuild.aot.manifest.load_when import read_when
 from kbuild.aot.manifest.model import (
     Argument,
@@ -46,7 +47,7 @@ def load_tune(
     verify: Verify | None,
 ) -> Tune:
     """What to tune."""
-    tune = checked(reader, path, given, schema.TUNE)
+    tune = checked(reader, path, given, tables.TUNE)
     pointers = [argument.name for argument in args if argument.is_pointer]
     if "sizes" not in given and verify is None and pointers:
         reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
@@ -62,7 +63,7 @@ def load_tune(
     defaults = read_defaults(reader, path, tune, scalars)
     buckets = []
     for key, entry in repeated(tune.get("bucket", ()), args):
-        bucket = checked(reader, key, entry, schema.BUCKET)
+        bucket = checked(reader, key, entry, tables.BUCKET)
         where, facts = read_when(
             reader, (*key, "when"), bucket.get("when", {}), matrix, args, specializations
         )
@@ -72,12 +73,12 @@ def load_tune(
         candidates = {**common, **_candidates(reader, key, bucket, known)}
         _check_candidates(reader, key, key if "candidates" in bucket else path, candidates, loaded)
         integers = [name for name, value in values if value is None or isinstance(value, int)]
-        names = [*known, *schema.CANDIDATES.names, *integers]
+        names = [*known, *tables.CANDIDATES.names, *integers]
         required = (*_require(reader, path, tune, names), *_require(reader, key, bucket, names))
         buckets.append(
             record(
                 Bucket,
-                schema.BUCKET,
+                tables.BUCKET,
                 bucket,
                 when=where,
                 guards=facts,
@@ -87,7 +88,7 @@ def load_tune(
             )
         )
     made = {"sizes": sizes, "buckets": tuple(buckets), "zeros": zeros, "restore": restore}
-    return record(Tune, schema.TUNE, tune, **made)
+    return record(Tune, tables.TUNE, tune, **made)
 
 
 def _check_candidates(
@@ -135,4 +136,4 @@ def _candidates(
 ) -> Candidates:
     """The lists of `candidates`, by meta-parameter or option."""
     given = values.get("candidates", {})
-    return checked(reader, (*path, "candidates"), given, schema.CANDIDATES, {"<constexpr>": known})
+    return checked(reader, (*path, "candidates"), given, tables.CANDIDATES, {"<constexpr>": known})

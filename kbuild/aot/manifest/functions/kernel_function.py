@@ -1,19 +1,15 @@
-"""The parameters of a kernel function, read from its file's syntax tree: no module is imported to check a
-manifest."""
+"""What a manifest has to agree with of a kernel's function, in whichever language it is written."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from kbuild.aot.manifest.kinds import dotted_type
 from kbuild.aot.manifest.model import Value
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, names_of
+from kbuild.options import TRITON
 
 
 @dataclass(frozen=True)
@@ -30,6 +26,10 @@ class KernelParameter:
     """The default's value where `is_literal`, and for a type such as `tl.float16` the manifest's word."""
     is_literal: bool = False
     """Whether the default is a plain value rather than an expression that only the compiler can work out."""
+    written: str = ""
+    """Its type as the source writes it, in languages that have them."""
+    line: int = 0
+    """Where it stands in the source, 1-based; 0 where that is of no use."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,8 @@ class KernelFunction:
     """Its doc string, or nothing."""
     decorators: tuple[str, ...] = ()
     """Those of `@triton.autotune` and `@triton.heuristics` that it has."""
-
-
-@lru_cache(maxsize=256)
-def functions(path: Path) -> dict[str, KernelFunction]:
-    """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading
-    it raises."""
-    try:
-        module = ast.parse(path.read_bytes(), filename=str(path))
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SyntaxError(str(error)) from None
-    return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}
+    language: str = TRITON
+    """`triton` or `cuda`."""
 
 
 def with_elements(
@@ -83,39 +74,3 @@ def with_elements(
         )
     )
     return table, replace(function, parameters=tuple(parameters))
-
-
-def _function(node: ast.FunctionDef) -> KernelFunction:
-    positional = node.args.posonlyargs + node.args.args
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(
-        node.args.defaults
-    )
-    pairs = [*zip(positional, defaults), *zip(node.args.kwonlyargs, node.args.kw_defaults)]
-    called = [one.func for one in node.decorator_list if isinstance(one, ast.Call)]
-    names = [one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called]
-    return KernelFunction(
-        tuple(_parameter(argument, default) for argument, default in pairs),
-        ast.get_docstring(node) or "",
-        tuple(f"@triton.{name}" for name in ("autotune", "heuristics") if name in names),
-    )
-
-
-def _parameter(argument: ast.arg, default: ast.expr | None) -> KernelParameter:
-    annotation = argument.annotation
-    text = (
-        annotation.value
-        if isinstance(annotation, ast.Constant)
-        else ast.unparse(annotation)
-        if annotation
-        else ""
-    )
-    is_constexpr = str(text).rpartition(".")[2] == "constexpr"
-    if default is None:
-        return KernelParameter(argument.arg, is_constexpr, has_default=False)
-    try:
-        value = ast.literal_eval(default)
-    except (ValueError, TypeError, SyntaxError):
-        named = dotted_type(ast.unparse(default)) or None
-        return KernelParameter(argument.arg, is_constexpr, True, named if is_constexpr else None)
-    is_literal = value is None or isinstance(value, (bool, int, float, str))
-    return KernelParameter(argument.arg, is_constexpr, True, value if is_literal else None, is_literal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
-from kbuild.compiler.interp.machine import Machine, means
+from kbuild.compiler.interp.machine import Machine, PendingCopy, means
 from kbuild.compiler.interp.memory import SharedTile
 from kbuild.compiler.interp.tensor import masked_load, matmul_add
 from kbuild.compiler.ir.types import MemDescType, like
@@ -115,7 +115,7 @@ def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> 
     )
     values = masked_load(machine, machine[op.src], mask, other, like(op.src_type, tile.type.element), op.loc)
     tile.spoil()
-    machine.copies.append((tile, values))
+    machine.copies.append(PendingCopy(tile, values))
 
 
 @means(AsyncCommitGroup)
@@ -129,8 +129,8 @@ def async_wait(machine: Machine, op: AsyncWait) -> None:
     """All groups but the last `num` land now."""
     finished = len(machine.groups) - op.num
     for group in machine.groups[: max(finished, 0)]:
-        for tile, values in group:
-            tile.write(values)
+        for one in group:
+            one.land()
     del machine.groups[: max(finished, 0)]
 
 

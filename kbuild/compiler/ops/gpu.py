@@ -140,14 +140,16 @@ class WarpPartitions(Op, name="ttg.warp_specialize", traits=WRITES):
     threads meet before it begins and after it ends.  `captures` are the values that partitions get as
     arguments, by shared memory; others from outside they compute for themselves.
 
-    `registers` says how many a thread of the default's warps gets; None where all keep what they start with.
+    `registers` says how many a thread has meanwhile in each warpgroup of the launch, and `registers_before` how
+    many it has before; they are empty before the pass `place_partitions`, and where all keep what they have.
     """
 
     captures: tuple[Value, ...]
     default: Block
     partitions: Block
     types: tuple[Type, ...] = ()
-    registers: int | None = None
+    registers_before: tuple[int, ...] = ()
+    registers: tuple[int, ...] = ()
     scratch: int | None = None
 
     @property
@@ -166,9 +168,9 @@ class WarpPartitions(Op, name="ttg.warp_specialize", traits=WRITES):
 
 
 class WarpPartition(Op, name="ttg.warp_partition", traits=WRITES):
-    """What `num_warps` warps besides the program's run: `body`, which ends in `ttg.warp_return`.  The first of
-    them is the launch's warp `first`, and its threads keep `registers`; None before the pass
-    `place_partitions`, and where they keep what they start with."""
+    """What `num_warps` warps besides the program's run: `body`, which ends in `ttg.warp_return`.  The author
+    requests so many `registers` of a thread; `first` is the number of the first warp in the launch, once the
+    pass `place_partitions` has chosen it."""
 
     body: Block
     num_warps: int

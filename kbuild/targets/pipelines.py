@@ -46,3 +46,17 @@ GPU_PIPELINE = (
     "skip_rescaling",
 )
 """Passes from ttir to ttgir ready for lowering."""
+
+GLUON_TENSOR_PIPELINE = ("inline", "canonicalize", "cse")
+"""Passes over kernels whose author chooses the layouts, before all layouts are known."""
+
+GLUON_GPU_PIPELINE = (
+    "resolve_layouts",
+    "canonicalize",
+    "cse",
+    "licm",
+    "dce",
+    "allocate",
+    "barriers",
+)
+"""Passes over the same once they are: none changes a layout, or moves what the author has placed."""

@@ -30,7 +30,7 @@ from kbuild.compiler.ops.elementwise import AddI, DivSI, MulI, SubI
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.promote import integer_promote, to_tensor
 from kbuild.compiler.semantic.types import DType
-from kbuild.compiler.semantic.values import Range, Tensor, WhileCondition, describe
+from kbuild.compiler.semantic.values import Range, RunTime, Tensor, WhileCondition, describe
 from kbuild.errors import CompileError
 
 MAX_STATIC_ROUNDS = 1 << 16
@@ -294,7 +294,7 @@ def _type_hint(name: str, before: Any, after: Any) -> str:
 
 
 def _drop_unchanged(
-    block: Block, parts: list[Tensor], carried: list[str], before: dict[str, Any], yields: list[Value]
+    block: Block, parts: list[RunTime], carried: list[str], before: dict[str, Any], yields: list[Value]
 ) -> None:
     """Leave out values that the body passes on unchanged, and names all of whose parts are unchanged."""
     arguments = block.arguments[1:]

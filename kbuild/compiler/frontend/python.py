@@ -201,6 +201,8 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
         return not isinstance(value, Tensor | TensorDescriptor)
     if isinstance(kind, NamedTupleClass):
         return isinstance(value, NamedTuple) and value.fields == kind.fields
+    if isinstance(kind, type):  # a layout of Gluon
+        return isinstance(value, kind)
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         known = ", ".join(["constexpr", *_CLASSES])

@@ -12,7 +12,7 @@ from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
-from kbuild.compiler.semantic.values import Structure, Tensor, TensorDescriptor, describe
+from kbuild.compiler.semantic.values import RunTime, Structure, Tensor, TensorDescriptor, describe
 from kbuild.errors import Loc
 
 
@@ -110,9 +110,9 @@ def contains_return(node: ast.AST) -> bool:
 # Values as lists of IR values, and back: for results of branches and what loops carry.
 
 
-def flatten(value: Any) -> list[Tensor]:
+def flatten(value: Any) -> list[RunTime]:
     """The values of run time inside a value, in order."""
-    if isinstance(value, Tensor):
+    if isinstance(value, RunTime):
         return [value]
     if isinstance(value, tuple):
         return [inner for item in value for inner in flatten(item)]
@@ -121,8 +121,8 @@ def flatten(value: Any) -> list[Tensor]:
 
 def rebuild(value: Any, parts: list[Value]) -> Any:
     """`value` with its values of run time replaced, taking them from the front of `parts`."""
-    if isinstance(value, Tensor):
-        return Tensor(parts.pop(0), value.dtype, value.shape)
+    if isinstance(value, RunTime):
+        return value.with_value(parts.pop(0))
     if isinstance(value, Structure):
         return value.with_items(tuple(rebuild(item, parts) for item in value))
     if isinstance(value, tuple):
@@ -143,10 +143,10 @@ def materialised(ctx: BuildContext, value: Any) -> Any:
 
 def form(value: Any) -> Any:
     """What two values must share to be one variable: types of run time, and equal constants."""
-    if isinstance(value, Tensor):
-        return (value.dtype, value.shape)
+    if isinstance(value, RunTime):
+        return value.form
     if isinstance(value, tuple):
-        kind = (value.block, value.padding) if isinstance(value, TensorDescriptor) else None
+        kind = value.kind if isinstance(value, Structure) else None
         return (kind, *(form(item) for item in value))
     return ("constant", type(value).__name__, value)
 
@@ -155,7 +155,7 @@ def type_text(value: Any) -> str:
     """A value's type for messages about variables."""
     if isinstance(value, Tensor):
         return str(value.type)
-    if isinstance(value, TensorDescriptor):
+    if isinstance(value, TensorDescriptor | RunTime):
         return describe(value)
     if isinstance(value, tuple):
         return f"({', '.join(type_text(item) for item in value)})"

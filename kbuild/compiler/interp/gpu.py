@@ -12,7 +12,7 @@ from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.machine import Machine, PendingCopy, means
 from kbuild.compiler.interp.memory import SharedTile
 from kbuild.compiler.interp.tensor import masked_load, matmul_add
-from kbuild.compiler.ir.types import MemDescType, like
+from kbuild.compiler.ir.types import MemDescType, bit_width, like
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -24,16 +24,19 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
+    MemDescReinterpret,
+    MemDescReshape,
     MemDescSubslice,
     MemDescTrans,
     OpaqueCopy,
+    SetAutoLayout,
     WarpIf,
 )
 from kbuild.errors import InterpretError
 
 
-@means(OpaqueCopy, ConvertLayout)
-def same_elements(machine: Machine, op: OpaqueCopy | ConvertLayout) -> Array:
+@means(OpaqueCopy, ConvertLayout, SetAutoLayout)
+def same_elements(machine: Machine, op: OpaqueCopy | ConvertLayout | SetAutoLayout) -> Array:
     return machine[op.src]
 
 
@@ -97,6 +100,21 @@ def memdesc_subslice(machine: Machine, op: MemDescSubslice) -> SharedTile:
 def memdesc_trans(machine: Machine, op: MemDescTrans) -> SharedTile:
     tile: SharedTile = machine[op.src]
     return _view(tile, tile.offsets.transpose(op.order), op.results[0].type)
+
+
+@means(MemDescReshape)
+def memdesc_reshape(machine: Machine, op: MemDescReshape) -> SharedTile:
+    tile: SharedTile = machine[op.src]
+    return _view(tile, tile.offsets.reshape(op.shape), op.results[0].type)
+
+
+@means(MemDescReinterpret)
+def memdesc_reinterpret(machine: Machine, op: MemDescReinterpret) -> SharedTile:
+    tile: SharedTile = machine[op.src]
+    type_ = op.results[0].type
+    assert isinstance(type_, MemDescType) and isinstance(op.src.type, MemDescType)
+    first = int(tile.offsets.min()) * bit_width(op.src.type.element) // 8
+    return SharedTile.allocate(type_, tile.data, tile.start + first)
 
 
 def _view(tile: SharedTile, offsets: Array, type_: object) -> SharedTile:

@@ -3,6 +3,7 @@ another."""
 
 from kbuild.compiler.layout.boxes import tma_box
 from kbuild.compiler.layout.convert import classify, register_moves, warps_are_apart
+from kbuild.compiler.layout.halves import joined_layout, split_layout
 from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout, all_sums, axis_bits
 from kbuild.compiler.layout.named import (
     blocked,
@@ -37,7 +38,8 @@ from kbuild.compiler.layout.shared import (
 )
 from kbuild.compiler.layout.show import show
 from kbuild.compiler.layout.shuffles import Affine, ShufflePlan, ShuffleRound, shuffle_plan
-from kbuild.compiler.layout.text import describe, parse_layout
+from kbuild.compiler.layout.text import author_text, describe, parse_layout
+from kbuild.compiler.layout.written import PendingLayout, WrittenLayout
 
 __all__ = [
     "IN_DIMS",
@@ -46,13 +48,16 @@ __all__ = [
     "Conversion",
     "LdmatrixPlan",
     "LinearLayout",
+    "PendingLayout",
     "SharedAccess",
     "SharedPlan",
     "SharedRound",
     "ShufflePlan",
     "ShuffleRound",
     "Swizzle",
+    "WrittenLayout",
     "all_sums",
+    "author_text",
     "axis_bits",
     "bank_conflicts",
     "best_swizzle",
@@ -63,6 +68,7 @@ __all__ = [
     "describe",
     "dot_operand",
     "fma_operand",
+    "joined_layout",
     "ldmatrix_fits",
     "matrix_swizzle",
     "mma_accumulator",
@@ -74,6 +80,7 @@ __all__ = [
     "show",
     "shuffle_plan",
     "slice_of",
+    "split_layout",
     "stored_by_warps",
     "swizzled",
     "thread_grid",

@@ -19,6 +19,14 @@ class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
     scratch: int | None = None
 
 
+class SetAutoLayout(Op, name="gluon.set_auto_layout", traits=PURE):
+    """`src`, whose layout is `auto`, in the layout that is found for it: the pass `resolve_layouts` gives `src`
+    that layout, and leaves no such operation."""
+
+    src: Value
+    type: Type
+
+
 class OpaqueCopy(Op, name="ttg.again", traits=PURE):
     """A copy of 16-bit elements that later stages cannot recognize: they do not reuse values computed from `src`
     for the result.  Results with different `number`s (1 to 15) are also independent of each other."""
@@ -105,6 +113,25 @@ class MemDescTrans(Op, name="ttg.memdesc_trans", traits=PURE):
         assert isinstance(type_, MemDescType) and type_.buffers is None
         shape = tuple(type_.shape[axis] for axis in self.order)
         return [MemDescType(shape, type_.element, type_.layout.transpose(self.order))]
+
+
+class MemDescReshape(Op, name="ttg.memdesc_reshape", traits=PURE):
+    """The same memory under another shape, elements in row-major order."""
+
+    src: Value
+    shape: tuple[int, ...]
+
+    def infer(self) -> list[Type]:
+        type_ = self.src.type
+        assert isinstance(type_, MemDescType) and type_.buffers is None
+        return [MemDescType(self.shape, type_.element, type_.layout.reshape(self.shape))]
+
+
+class MemDescReinterpret(Op, name="ttg.memdesc_reinterpret", traits=PURE):
+    """The same memory as tiles of another type."""
+
+    src: Value
+    type: Type
 
 
 class AsyncCopyGlobalToLocal(Op, name="ttg.async_copy_global_to_local", traits=READS | WRITES):

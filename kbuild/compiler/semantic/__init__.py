@@ -18,9 +18,11 @@ from kbuild.compiler.semantic import (
     reduce,
     shape,
 )
-from kbuild.compiler.semantic.registry import TABLES, Builtin, builtin
+from kbuild.compiler.semantic.gluon import facts, shared, tensors
+from kbuild.compiler.semantic.registry import MEMBERS, TABLES, Builtin, builtin
 
 __all__ = [
+    "MEMBERS",
     "TABLES",
     "Builtin",
     "arith",
@@ -30,6 +32,7 @@ __all__ = [
     "debug",
     "descriptor",
     "dot",
+    "facts",
     "libdevice",
     "libdevice_ptx",
     "math",
@@ -37,4 +40,6 @@ __all__ = [
     "program",
     "reduce",
     "shape",
+    "shared",
+    "tensors",
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Store
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
-from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, spread, to_tensor
+from kbuild.compiler.semantic.gluon import places
+from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, splat, spread, to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import (
     INT1,
@@ -62,7 +64,7 @@ def as_mask(ctx: BuildContext, mask: Any, pointer: Tensor) -> Tensor | None:
 
 def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str) -> Tensor:
     """A mask or value spread to the shape of the pointers, which never spread themselves."""
-    if value.shape == pointer.shape:
+    if value.shape == pointer.shape and (not ctx.explicit_layouts or not value.shape):
         return value
     if not pointer.shape:
         ctx.error(
@@ -76,7 +78,10 @@ def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str)
             name,
             help=_placing(ctx, name, value.shape, pointer.shape),
         )
-    return spread(ctx, value, pointer.shape)
+    if value.shape and ctx.explicit_layouts:
+        _, value = places.same_place(ctx, pointer, value, ("pointer", name))
+    place = layout_of(pointer.value.type)
+    return spread(ctx, value, pointer.shape) if value.shape else splat(ctx, value, pointer.shape, place)
 
 
 _ORDINALS = ("first", "second", "third", "fourth")
@@ -120,7 +125,7 @@ def load(
     nothing is read and the result is `other` (undefined without it).  Block pointers take `boundary_check`
     (the dimensions in which the block may leave the tensor) and `padding_option` ("zero" or "nan") instead.
     """
-    pointer = check_pointer(ctx, pointer, "tl.load")
+    pointer = places.settled_by(ctx, check_pointer(ctx, pointer, "tl.load"), mask, other)
     options: dict[str, Any] = {
         "cache": _option(ctx, "cache_modifier", cache_modifier, _LOAD_CACHES),
         "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
@@ -154,7 +159,7 @@ def load(
 def _filling(ctx: BuildContext, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
     whole = isinstance(other, int) or (isinstance(other, float) and other.is_integer())
     if isinstance(element, DType) and (whole or (isinstance(other, float) and element.is_floating())):
-        return ctx.constant(other, element, pointer.shape)  # at once in the element's type
+        return ctx.constant_like(other, element, pointer)  # at once in the element's type
     other = cast_to(ctx, to_tensor(ctx, other, "other"), element)
     return _like_pointers(ctx, other, pointer, "other")
 
@@ -201,7 +206,7 @@ def store(
 ):
     """Writes `value` where `pointer` points, except where `mask` is false.  The value is converted to the
     pointee's type and spread to the pointers' shape."""
-    pointer = check_pointer(ctx, pointer, "tl.store")
+    pointer = places.settled_by(ctx, check_pointer(ctx, pointer, "tl.store"), value, mask)
     assert isinstance(pointer.dtype, PointerDtype)
     options: dict[str, Any] = {
         "cache": _option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),

@@ -20,6 +20,7 @@ from kbuild.compiler.frontend.sources.functions import (
     Unresolved,
     UnresolvedModule,
     is_constexpr_annotation,
+    is_gluon,
     make_function,
 )
 from kbuild.compiler.frontend.sources.modules import PythonModule
@@ -180,7 +181,8 @@ class SourceModule:
             inner = self.evaluator.named(call.args[0])
             if isinstance(inner, SourceFunction):
                 kind = "jit" if last == "jit" else "constexpr"
-                return make_function(inner.node, inner.file, inner.namespace, kind=kind)
+                gluon = last == "jit" and is_gluon(call.func, self)
+                return make_function(inner.node, inner.file, inner.namespace, kind=kind, gluon=gluon)
             return inner
         return None
 
@@ -229,8 +231,7 @@ def attribute(owner: Any, name: str) -> Any:
     """A member: of a module a name of its own, or a module inside the package; of a constant, Python's
     attribute."""
     if isinstance(owner, PythonModule):
-        full = f"{owner.name}.{name}"
-        return PythonModule(full) if modules.is_known(full) else modules.member(owner.name, name)
+        return modules.find_member(owner.name, name)
     if isinstance(owner, SourceModule):
         try:
             return owner.resolve(name)

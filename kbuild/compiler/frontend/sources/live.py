@@ -7,6 +7,7 @@ import ast
 import os
 import textwrap
 import types
+from dataclasses import fields
 from typing import Any
 
 from kbuild.compiler.frontend.constexpr import is_text
@@ -14,6 +15,7 @@ from kbuild.compiler.frontend.sources import modules
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, load_module, parse
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved, make_function
 from kbuild.compiler.frontend.sources.modules import PythonModule
+from kbuild.compiler.semantic.gluon.layouts import PUBLIC, Layout
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
 from kbuild.errors import UsageError
 
@@ -85,8 +87,10 @@ def convert_constant(value: Any) -> Any:
     if isinstance(value, dict):
         return {convert_constant(key): convert_constant(item) for key, item in value.items()}
     home = getattr(type(value), "__module__", "") or ""
-    if isinstance(value, TypeBase):
+    if isinstance(value, TypeBase | Layout):
         return value
+    if home.startswith("triton.experimental.gluon.") and type(value).__name__ in PUBLIC:
+        return _layout(value)
     if home.startswith(("triton.", "kbuild.")) and type(value).__name__ == "constexpr":
         return convert_constant(value.value)
     if home.startswith("triton.") and getattr(value, "name", None) in BY_NAME:
@@ -94,6 +98,16 @@ def convert_constant(value: Any) -> Any:
     if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
         return live_function(value)
     raise Unresolved(f"{value!r} is not a constant")
+
+
+def _layout(value: Any) -> Layout:
+    """One of Triton's objects for layouts as one of ours, which has the same fields."""
+    cls = PUBLIC[type(value).__name__]
+    given = {field.name: getattr(value, field.name) for field in fields(cls)}  # type: ignore[arg-type]
+    try:
+        return cls(**{name: convert_constant(item) for name, item in given.items()})
+    except ValueError as error:
+        raise Unresolved(str(error)) from None
 
 
 def member(module: LiveModule, name: str) -> Any:
@@ -106,18 +120,19 @@ def member(module: LiveModule, name: str) -> Any:
 
 def live_function(value: Any) -> SourceFunction:
     """The function behind an object: itself, or what its `.fn` leads to."""
-    kind = "plain"
+    kind, gluon = "plain", False
     while not isinstance(value, types.FunctionType):
         if type(value).__name__ == "ConstexprFunction" or getattr(value, "kind", "") == "constexpr":
             kind = "constexpr"
         elif kind == "plain":
             kind = "jit"
+        gluon = gluon or type(value).__name__ == "GluonJITFunction"
         inner = getattr(value, "fn", None)
         if inner is None:
             raise UsageError(f"{value!r} is not a function and has no .fn that leads to one")
         value = inner
     file, node = _definition(value)
-    return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "")
+    return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "", gluon=gluon)
 
 
 def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:

@@ -1,4 +1,4 @@
-"""Barriers in functions whose author issues copies and dots, and waits for them himself (`explicit`).
+"""Barriers in functions whose author issues copies and dots, and waits for them himself (`explicit_layouts`).
 
 Between accesses of threads the rules are those of `barriers`.  But a copy by TMA is ordered with what reads its
 tile by the wait for its barrier, and never by one of all threads; fences between what threads touch and what
@@ -27,7 +27,7 @@ from kbuild.compiler.ops.tensor import Barrier
 
 def barrier_analysis(func: Func) -> BarrierAnalysis:
     """The analysis for a function, by who places its waits."""
-    return ExplicitBarrierAnalysis(func) if func.attrs.get("explicit") else BarrierAnalysis(func)
+    return ExplicitBarrierAnalysis(func) if func.attrs.get("explicit_layouts") else BarrierAnalysis(func)
 
 
 class ExplicitBarrierAnalysis(BarrierAnalysis):

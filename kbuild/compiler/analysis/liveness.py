@@ -5,7 +5,7 @@ next one.  An allocation lives from its definition to the last use of any view o
 that does not hold the definition may be repeated, so it counts as a use at the end of that loop; and the parts
 of a `ttg.warp_specialize` run at once, so a use in one of them counts as one at the end of them all.  An
 asynchronous copy still writes after it was issued, and an asynchronous dot still reads: they count as
-uses up to the wait that covers them.  In a function whose author places the waits (`explicit`), what TMA copies
+uses up to the wait that covers them.  In a function whose author places the waits (`explicit_layouts`), what TMA copies
 to memory counts as used up to the wait for it, and where it copies to as long as the barrier is used.
 """
 
@@ -54,7 +54,7 @@ class Liveness:
         self.start: dict[Op, int] = {}
         self.end: dict[Op, int] = {}
         """Number of the last operation inside, for operations with regions."""
-        self.is_explicit: bool = func.attrs.get("explicit", False)
+        self.is_explicit: bool = func.attrs.get("explicit_layouts", False)
         self._number(func.body)
         self.last = len(self.start)
         allocations = [op for op in self.start if isinstance(op, LocalAlloc)]

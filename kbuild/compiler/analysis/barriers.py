@@ -37,6 +37,7 @@ from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.ops.control import Call, For, If, While
 from kbuild.compiler.ops.gpu import (
+    VIEWS,
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
@@ -46,8 +47,6 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
     WarpPartitions,
     WarpReturn,
     WarpYield,
@@ -182,7 +181,7 @@ class BarrierAnalysis:
 
     def _slot(self, view: Value) -> BufferSlot | None:
         op = view.op
-        while isinstance(op, MemDescSubslice | MemDescTrans):
+        while isinstance(op, VIEWS) and not isinstance(op, MemDescIndex):
             op = op.src.op
         return self.slots.of(op.index) if isinstance(op, MemDescIndex) else None
 

@@ -19,13 +19,11 @@ from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import (
+    VIEWS,
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
     LocalAlloc,
-    MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
     WarpPartitions,
 )
 from kbuild.compiler.ops.nvidia import (
@@ -148,7 +146,7 @@ def _surely_after(op: Op) -> Iterator[Op]:
 def root_of(view: Value) -> LocalAlloc | None:
     """The allocation of which a value is a view; None where control flow passes it on."""
     op = view.op
-    while isinstance(op, MemDescIndex | MemDescSubslice | MemDescTrans):
+    while isinstance(op, VIEWS):
         op = op.src.op
     return op if isinstance(op, LocalAlloc) else None
 
@@ -168,8 +166,4 @@ def views(allocation: LocalAlloc) -> list[Value]:
 
 def _derived(user: Op, value: Value) -> list[Value]:
     """The values through which a user passes a descriptor on."""
-    return (
-        [user.result]
-        if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans)
-        else passed_on(value, user)
-    )
+    return [user.result] if isinstance(user, VIEWS) else passed_on(value, user)

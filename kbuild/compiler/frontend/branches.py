@@ -12,16 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.compiler.frontend.scope import (
-    POISON,
-    Poisoned,
-    Undefined,
-    flatten,
-    form,
-    materialised,
-    rebuild,
-    type_text,
-)
+from kbuild.compiler.frontend.scope import POISON, Poisoned, Undefined, form, materialised, type_text
 from kbuild.compiler.frontend.visitor import Item, MaybeReturned, Returned, State, Visitor, reads
 from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ir.types import I1, I64, FloatType, IntType, Type, element_of, is_pointer, like
@@ -30,7 +21,7 @@ from kbuild.compiler.ops.elementwise import Constant, IntToPtr, Select
 from kbuild.compiler.ops.tensor import Unsplat
 from kbuild.compiler.semantic.arith import as_condition
 from kbuild.compiler.semantic.types import INT1
-from kbuild.compiler.semantic.values import Tensor, describe
+from kbuild.compiler.semantic.values import Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 _ABSENT = Undefined("")

@@ -16,10 +16,8 @@ from kbuild.compiler.frontend.scope import (
     Undefined,
     assigned_names,
     contains_return,
-    flatten,
     form,
     materialised,
-    rebuild,
     type_text,
 )
 from kbuild.compiler.frontend.visitor import Item, State, Visitor, reads
@@ -30,7 +28,7 @@ from kbuild.compiler.ops.elementwise import AddI, DivSI, MulI, SubI
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.promote import integer_promote, to_tensor
 from kbuild.compiler.semantic.types import DType
-from kbuild.compiler.semantic.values import Range, RunTime, Tensor, WhileCondition, describe
+from kbuild.compiler.semantic.values import Range, RunTime, Tensor, WhileCondition, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 MAX_STATIC_ROUNDS = 1 << 16

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.compiler.frontend.sources.functions import SourceFunction
-from kbuild.compiler.ir.core import Value
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
@@ -105,29 +104,6 @@ def contains_return(node: ast.AST) -> bool:
         known = any(isinstance(item, ast.Return) for item in ast.walk(node))
         node._returns = known  # type: ignore[attr-defined]
     return known
-
-
-# Values as lists of IR values, and back: for results of branches and what loops carry.
-
-
-def flatten(value: Any) -> list[RunTime]:
-    """The values of run time inside a value, in order."""
-    if isinstance(value, RunTime):
-        return [value]
-    if isinstance(value, tuple):
-        return [inner for item in value for inner in flatten(item)]
-    return []
-
-
-def rebuild(value: Any, parts: list[Value]) -> Any:
-    """`value` with its values of run time replaced, taking them from the front of `parts`."""
-    if isinstance(value, RunTime):
-        return value.with_value(parts.pop(0))
-    if isinstance(value, Structure):
-        return value.with_items(tuple(rebuild(item, parts) for item in value))
-    if isinstance(value, tuple):
-        return tuple(rebuild(item, parts) for item in value)
-    return value
 
 
 def materialised(ctx: BuildContext, value: Any) -> Any:

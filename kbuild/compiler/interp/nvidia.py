@@ -14,9 +14,10 @@ import numpy as np
 from kbuild.compiler.interp.formats import Array
 from kbuild.compiler.interp.machine import Machine, PendingCopy, PendingValue, means
 from kbuild.compiler.interp.memory import SharedTile
-from kbuild.compiler.interp.tensor import combine_at, matmul_add
+from kbuild.compiler.interp.tensor import BlockPointer, combine_at, matmul_add
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.nesting import warps_of
+from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
     AsyncCopyMbarrierArrive,
@@ -241,17 +242,28 @@ def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLoc
     tile, type_ = machine[op.dst], op.tile
     addresses, inside = _block(machine, op)
     found = machine.memory.load(addresses[inside], type_.element, op.loc)
-    values = np.full(type_.tile_shape, machine[op.desc].fill, found.dtype)
+    values = np.full(type_.tile_shape, _tensor(machine[op.desc], op).fill, found.dtype)
     values[inside] = found
     tile.spoil()
     barrier.copies.append((tile, values))
+
+
+def _tensor(
+    value: TensorMapValue | BlockPointer, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal
+) -> TensorMapValue:
+    """The tensor of a map, or of a descriptor that has none yet."""
+    if isinstance(value, TensorMapValue):
+        return value
+    size = bit_width(op.tile) // 8
+    fill = float("nan") if value.padding == "nan" else 0.0
+    return TensorMapValue(value.base, value.shape, tuple(stride * size for stride in value.strides), fill)
 
 
 def _block(
     machine: Machine, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal
 ) -> tuple[Array, Array]:
     """The addresses of a tile's elements in the tensor of a map, and which of them lie in it."""
-    tensor, shape = machine[op.desc], op.tile.tile_shape
+    tensor, shape = _tensor(machine[op.desc], op), op.tile.tile_shape
     begin = int(machine[op.indices[-1]]) * tensor.pitches[-1]
     if begin % _UNIT:
         raise InterpretError(

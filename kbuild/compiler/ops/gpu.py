@@ -134,6 +134,10 @@ class MemDescReinterpret(Op, name="ttg.memdesc_reinterpret", traits=PURE):
     type: Type
 
 
+VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans, MemDescReshape, MemDescReinterpret)
+"""Operations whose result names the memory that `src` names, or a part of it."""
+
+
 class AsyncCopyGlobalToLocal(Op, name="ttg.async_copy_global_to_local", traits=READS | WRITES):
     """cp.async: the pointees of `src` into the tile `dst`; `other` (zero if absent) where `mask` is false."""
 

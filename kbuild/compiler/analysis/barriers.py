@@ -324,7 +324,7 @@ class BarrierAnalysis:
             if isinstance(op, AsyncTmaCopyGlobalToLocal):
                 self._fence(op, writes, (state.unfenced, state.loaded))
             if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal):
-                self._start_copy(op, writes, state)
+                state.flight.update(dict.fromkeys(writes, -1))
             elif not isinstance(
                 op, BarrierExpect
             ):  # the thread that writes the barrier then is the one that copies
@@ -365,10 +365,6 @@ class BarrierAnalysis:
         if not op.is_async:
             self._end_dots(state, 0)
         self._fence(op, reads, (state.unfenced,))
-
-    def _start_copy(self, op: Op, writes: list[SharedBytes], state: State) -> None:
-        """A copy starts to write."""
-        state.flight.update(dict.fromkeys(writes, -1))
 
     def _land_copies(self, state: State, pendings: int) -> None:
         """All groups of copies but the last `pendings` have landed, each thread's own."""

@@ -20,8 +20,12 @@ from kbuild.compiler.analysis.barrier_state import SharedBytes, State
 from kbuild.compiler.analysis.barriers import BarrierAnalysis, any_conflict
 from kbuild.compiler.ir.core import Func, Op
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
-from kbuild.compiler.ops.nvidia import ArriveBarrier, FenceAsyncShared, TmaStoreWait
+from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
+    AsyncTmaCopyGlobalToLocal,
+    FenceAsyncShared,
+    TmaStoreWait,
+)
 from kbuild.compiler.ops.tensor import Barrier
 
 
@@ -43,6 +47,8 @@ class ExplicitBarrierAnalysis(BarrierAnalysis):
             super()._visit(op, state)
             self.needed.add(op)
             self._meet(op, state)
+        elif isinstance(op, AsyncTmaCopyGlobalToLocal):
+            self._start_tma_copy(op, state)
         elif isinstance(op, TmaStoreWait):
             state.reads |= state.outgoing
             if not op.pendings:
@@ -53,9 +59,13 @@ class ExplicitBarrierAnalysis(BarrierAnalysis):
             state.unfenced.clear()
             state.loaded.clear()
 
-    def _start_copy(self, op: Op, writes: list[SharedBytes], state: State) -> None:
-        if isinstance(op, AsyncCopyGlobalToLocal):
-            super()._start_copy(op, writes, state)
+    def _start_tma_copy(self, op: AsyncTmaCopyGlobalToLocal, state: State) -> None:
+        """A copy by TMA starts to write: the thread that starts it is the one that uses the barrier before."""
+        self.needed.discard(op)
+        self._use(op, state)
+        reads, writes = self.reads.get(op, []), self.writes.get(op, [])
+        self._check(op, reads, writes, state)
+        self._fence(op, writes, (state.unfenced, state.loaded))
 
     def _land_copies(self, state: State, pendings: int) -> None:
         state.write(state.flight)

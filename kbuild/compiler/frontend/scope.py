@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.compiler.frontend.sources.functions import SourceFunction
+from kbuild.compiler.ir.core import Block
 from kbuild.compiler.semantic.context import BuildContext
+from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
 from kbuild.compiler.semantic.values import RunTime, Structure, Tensor, TensorDescriptor, describe
@@ -115,6 +117,31 @@ def materialised(ctx: BuildContext, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(materialised(ctx, item) for item in value)
     return value
+
+
+def settled_like(ctx: BuildContext, value: Any, template: Any) -> Any:
+    """`value` with layouts that are still open made those of a template of otherwise the same form; None where
+    that does not give it the template's form."""
+    if isinstance(value, Tensor) and isinstance(template, Tensor):
+        value = places.settled_like(ctx, value, template)
+    elif isinstance(value, tuple) and isinstance(template, tuple) and len(value) == len(template):
+        items = tuple(settled_like(ctx, *pair) for pair in zip(value, template))
+        if any(item is None and own is not None for item, own in zip(items, value)):
+            return None
+        value = value.with_items(items) if isinstance(value, Structure) else items
+    return value if form(value) == form(template) else None
+
+
+def settles(ctx: BuildContext, value: Any, template: Any) -> bool:
+    """Whether a value has another form than a template only because its layout is still open."""
+    if not ctx.explicit_layouts or form(value) == form(template):
+        return False
+    tried = Block()
+    with ctx.builder.inside(tried):
+        found = settled_like(ctx, value, template) is not None
+    for op in reversed(list(tried)):
+        op.erase()
+    return found
 
 
 def form(value: Any) -> Any:

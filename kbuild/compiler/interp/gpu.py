@@ -10,7 +10,7 @@ import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.machine import Machine, PendingCopy, means
-from kbuild.compiler.interp.memory import SharedTile
+from kbuild.compiler.interp.memory import MissingTile, SharedTile
 from kbuild.compiler.interp.tensor import masked_load, matmul_add
 from kbuild.compiler.ir.types import MemDescType, bit_width, like
 from kbuild.compiler.ops.gpu import (
@@ -83,7 +83,9 @@ def memdesc_index(machine: Machine, op: MemDescIndex) -> SharedTile:
     tile: SharedTile = machine[op.src]
     index = int(machine[op.index])
     if not 0 <= index < tile.offsets.shape[0]:
-        raise InterpretError(f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
+        type_ = op.results[0].type
+        assert isinstance(type_, MemDescType)
+        return MissingTile(type_, f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
     return _view(tile, tile.offsets[index], op.results[0].type)
 
 

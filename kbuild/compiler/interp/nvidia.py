@@ -182,8 +182,8 @@ def inval_barrier(machine: Machine, op: InvalBarrier) -> None:
 
 @means(BarrierExpect)
 def barrier_expect(machine: Machine, op: BarrierExpect) -> None:
-    barrier = _counting(machine, machine[op.barrier], op)
     if machine[op.predicate]:
+        barrier = _counting(machine, machine[op.barrier], op)
         barrier.expected += op.bytes
         barrier.arrive(1, op)
 
@@ -191,10 +191,10 @@ def barrier_expect(machine: Machine, op: BarrierExpect) -> None:
 @means(WaitBarrier)
 def wait_barrier(machine: Machine, op: WaitBarrier) -> None:
     """The phase completes now, as late as possible."""
-    barrier = _counting(machine, machine[op.barrier], op)
-    phase = int(machine[op.phase])
     if op.predicate is not None and not machine[op.predicate]:
         return
+    barrier = _counting(machine, machine[op.barrier], op)
+    phase = int(machine[op.phase])
 
     def is_waiting() -> bool:
         return phase == barrier.phase and not barrier.is_complete
@@ -218,8 +218,8 @@ def _missing(barrier: Counting) -> str:
 @means(ArriveBarrier)
 def arrive_barrier(machine: Machine, op: ArriveBarrier) -> None:
     """All warps arrive at once, or one thread for all; the tiles that others may overwrite are lost."""
-    barrier = _counting(machine, machine[op.barrier], op)
     if machine[op.predicate]:
+        barrier = _counting(machine, machine[op.barrier], op)
         barrier.arrive(barrier.arrivals if op.count is None else op.count, op)
         for tile in op.tiles:
             machine[tile].spoil()
@@ -236,9 +236,9 @@ def async_copy_mbarrier_arrive(machine: Machine, op: AsyncCopyMbarrierArrive) ->
 
 @means(AsyncTmaCopyGlobalToLocal)
 def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLocal) -> None:
-    barrier = _counting(machine, machine[op.barrier], op)
     if not machine[op.predicate]:
         return
+    barrier = _counting(machine, machine[op.barrier], op)
     tile, type_ = machine[op.dst], op.tile
     addresses, inside = _block(machine, op)
     found = machine.memory.load(addresses[inside], type_.element, op.loc)

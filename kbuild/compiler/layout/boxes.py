@@ -32,7 +32,9 @@ def tma_box(layout: LinearLayout, element_bits: int) -> tuple[tuple[int, ...], i
         rows = 1
         for size in box[:-1]:
             rows *= size
-        if row_bytes < _CHUNK_BYTES or (swizzle_bytes and (row_bytes != swizzle_bytes or rows < PATTERN_ROWS)):
+        if row_bytes < _CHUNK_BYTES or (
+            swizzle_bytes and (row_bytes != swizzle_bytes or rows < PATTERN_ROWS)
+        ):
             continue
         return box, swizzle_bytes
     return None

@@ -5,7 +5,15 @@ from kbuild.compiler.lower.core import control, debug, elementwise, opaque_copy,
 from kbuild.compiler.lower.core.lowering import unhandled_ops
 from kbuild.compiler.lower.core.module import lower_module
 from kbuild.compiler.lower.math import trigonometry
-from kbuild.compiler.lower.memory import async_copy, atomics, global_memory, mbarriers, pointers, shared_memory, tma
+from kbuild.compiler.lower.memory import (
+    async_copy,
+    atomics,
+    global_memory,
+    mbarriers,
+    pointers,
+    shared_memory,
+    tma,
+)
 from kbuild.compiler.lower.mma import dot, local_dot, wgmma
 
 __all__ = [

@@ -191,11 +191,15 @@ class WarpPartitions(Op, name="ttg.warp_specialize", traits=WRITES):
     def verify(self) -> None:
         """The results are what the default yields, and each partition takes the captures."""
         if [value.type for value in self.default.terminator.operands] != [one.type for one in self.results]:
-            raise InternalError("ttg.warp_specialize: `default` yields other types than the results", self.loc)
+            raise InternalError(
+                "ttg.warp_specialize: `default` yields other types than the results", self.loc
+            )
         types = [value.type for value in self.captures]
         for one in self.workers:
             if [argument.type for argument in one.body.arguments] != types:
-                raise InternalError("ttg.warp_specialize: a partition takes other types than the captures", one.loc)
+                raise InternalError(
+                    "ttg.warp_specialize: a partition takes other types than the captures", one.loc
+                )
 
 
 class WarpPartition(Op, name="ttg.warp_partition", traits=WRITES):

@@ -33,7 +33,9 @@ def async_copy_global_to_shared(
         )
     assert isinstance(pointer.dtype, PointerDtype)
     if pointer.dtype.element_ty != smem.dtype:
-        ctx.error(f"{ctx.name('smem')} is {smem.dtype}, the pointers point to {pointer.dtype.element_ty}", "smem")
+        ctx.error(
+            f"{ctx.name('smem')} is {smem.dtype}, the pointers point to {pointer.dtype.element_ty}", "smem"
+        )
     mask = as_mask(ctx, mask, pointer)
     cache = option(ctx, "cache_modifier", cache_modifier, LOAD_CACHES)
     eviction = option(ctx, "eviction_policy", eviction_policy, EVICTIONS)

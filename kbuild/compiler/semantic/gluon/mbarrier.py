@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from kbuild.compiler.layout.gluon import SwizzledSharedLayout
 from kbuild.compiler.ops.nvidia import ArriveBarrier, BarrierExpect, InitBarrier, InvalBarrier, WaitBarrier
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
-from kbuild.compiler.semantic.gluon.layouts import SwizzledSharedLayout
 from kbuild.compiler.semantic.gluon.shared import SharedMemory, allocate_shared_memory
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin, member
@@ -50,7 +50,8 @@ def counted(ctx: BuildContext, value: Any, name: str, least: int = 1) -> int:
     """A number known while compiling that a barrier can count."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_COUNT:
         ctx.error(
-            f"{name} is {describe(value)}; it is a number known while compiling, from {least} to {MAX_COUNT}", name
+            f"{name} is {describe(value)}; it is a number known while compiling, from {least} to {MAX_COUNT}",
+            name,
         )
     return value
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import TensorType, element_of
+from kbuild.compiler.layout.gluon import DotOperandLayout, NVMMADistributedLayout, NVMMASharedLayout
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Dot
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.gluon import places
-from kbuild.compiler.semantic.gluon.layouts import DotOperandLayout, NVMMADistributedLayout, NVMMASharedLayout
 from kbuild.compiler.semantic.gluon.mbarrier import counted, predicate
 from kbuild.compiler.semantic.gluon.shared import SharedMemory
 from kbuild.compiler.semantic.registry import builtin, member
@@ -97,7 +97,9 @@ def _operand_types(ctx: BuildContext, a: Any, b: Any, acc: Any, known: Sequence[
     if not found:
         possible = dict.fromkeys(f"{atom.a} x {atom.b} -> {atom.accumulator}" for atom in known)
         ctx.error(
-            f"there is no instruction for {types[0]} x {types[1]} -> {types[2]}", "a", help=f"there is {', '.join(possible)}"
+            f"there is no instruction for {types[0]} x {types[1]} -> {types[2]}",
+            "a",
+            help=f"there is {', '.join(possible)}",
         )
     return found
 
@@ -119,7 +121,9 @@ def mma_v2(ctx: BuildContext, a, b, acc, input_precision=None):
     DotOperandLayout of it; fp32 operands are cut to tf32."""
     for value, name in ((a, "a"), (b, "b"), (acc, "acc")):
         if not isinstance(value, Tensor) or len(value.shape) < 2:
-            ctx.error(f"{ctx.name(name)} is {describe(value)}; it is a tensor of two dimensions or more", name)
+            ctx.error(
+                f"{ctx.name(name)} is {describe(value)}; it is a tensor of two dimensions or more", name
+            )
     layout = _mma_layout(ctx, acc, 2)
     _check_shapes(ctx, a, b, acc)
     atom: MmaAtom = _operand_types(ctx, a, b, acc, MMA_SYNC_SM80 + MMA_SYNC_SM89)[0]
@@ -161,7 +165,11 @@ def warpgroup_mma(
     if not isinstance(a, Tensor | SharedMemory) or len(a.shape) != 2:
         ctx.error(f"{ctx.name('a')} is {describe(a)}; it is a matrix, in registers or in shared memory", "a")
     if not isinstance(b, SharedMemory) or len(b.shape) != 2:
-        help = "store it: gl.allocate_shared_memory(b.dtype, b.shape, layout, b)" if isinstance(b, Tensor) else ""
+        help = (
+            "store it: gl.allocate_shared_memory(b.dtype, b.shape, layout, b)"
+            if isinstance(b, Tensor)
+            else ""
+        )
         ctx.error(f"{ctx.name('b')} is {describe(b)}; it is a matrix in shared memory", "b", help=help)
     layout = _mma_layout(ctx, acc, 3)
     _check_shapes(ctx, a, b, acc)
@@ -176,7 +184,11 @@ def warpgroup_mma(
         start = ctx.constant_like(0, acc.dtype, Tensor(acc.value, acc.dtype, acc.shape)).value
     elif use_acc is not True:
         condition = predicate(ctx, use_acc, "use_acc").value
-    imprecise = 0 if max_num_imprecise_acc is None else counted(ctx, max_num_imprecise_acc, "max_num_imprecise_acc", 0)
+    imprecise = (
+        0
+        if max_num_imprecise_acc is None
+        else counted(ctx, max_num_imprecise_acc, "max_num_imprecise_acc", 0)
+    )
     chosen = _precision(ctx, precision, "precision")
     op = ctx.add(
         WarpGroupDot(a.value, b.value, start, atom.name, bool(is_async), chosen, imprecise, use_acc=condition)

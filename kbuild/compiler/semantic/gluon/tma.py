@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ir.core import Value
+from kbuild.compiler.layout.gluon import NVMMASharedLayout
 from kbuild.compiler.ops.nvidia import (
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
@@ -13,7 +14,6 @@ from kbuild.compiler.ops.nvidia import (
 )
 from kbuild.compiler.semantic import descriptor as of_tl
 from kbuild.compiler.semantic.context import BuildContext
-from kbuild.compiler.semantic.gluon.layouts import NVMMASharedLayout
 from kbuild.compiler.semantic.gluon.mbarrier import barrier_of, counted, predicate
 from kbuild.compiler.semantic.gluon.shared import SharedMemory
 from kbuild.compiler.semantic.memory import index_values
@@ -93,7 +93,8 @@ def make_tensor_descriptor(
     element = made.block.element_ty
     if not isinstance(layout, NVMMASharedLayout):
         ctx.error(
-            f"layout is {describe(layout)}; the layout of a descriptor's blocks is an NVMMASharedLayout", "layout"
+            f"layout is {describe(layout)}; the layout of a descriptor's blocks is an NVMMASharedLayout",
+            "layout",
         )
     if layout.rank != made.rank or layout.element_bitwidth != element.bits:  # type: ignore[union-attr]
         ctx.error(

@@ -42,7 +42,8 @@ def warp_specialize(ctx: BuildContext, functions_and_args, worker_num_warps, wor
     for count in warps:
         if count & (count - 1) or not 1 <= count <= MAX_WORKER_WARPS:
             ctx.error(
-                f"worker_num_warps has {count}; it is a power of two, up to {MAX_WORKER_WARPS}", "worker_num_warps"
+                f"worker_num_warps has {count}; it is a power of two, up to {MAX_WORKER_WARPS}",
+                "worker_num_warps",
             )
     for count in registers:
         if count is not None and (count % REGISTER_UNIT or not FEWEST_REGISTERS <= count <= MOST_REGISTERS):
@@ -66,7 +67,12 @@ def warp_specialize(ctx: BuildContext, functions_and_args, worker_num_warps, wor
 
 
 def _read_partition(
-    ctx: BuildContext, partitions: Block, function: Any, args: tuple[Any, ...], warps: int, registers: int | None
+    ctx: BuildContext,
+    partitions: Block,
+    function: Any,
+    args: tuple[Any, ...],
+    warps: int,
+    registers: int | None,
 ) -> None:
     """Append what a function does, by so many warps."""
     body, outer = Block(), ctx.num_warps
@@ -97,7 +103,9 @@ def _pairs(ctx: BuildContext, value: Any) -> list[tuple[Any, tuple[Any, ...]]]:
                 "functions_and_args",
                 help="write (function, (argument, …)); a tuple of one has a comma: (x,)",
             )
-        tensor = next((part for part in flatten(item[1]) if isinstance(part, RunTime) and _is_tensor(part)), None)
+        tensor = next(
+            (part for part in flatten(item[1]) if isinstance(part, RunTime) and _is_tensor(part)), None
+        )
         if number and tensor is not None:
             ctx.error(
                 f"a partition takes {describe(tensor)}; only the default's function takes tensors",

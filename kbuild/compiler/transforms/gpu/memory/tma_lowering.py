@@ -72,5 +72,3 @@ def _box(op: TmaCopy) -> tuple[tuple[int, ...], int]:
             "give it an NVMMASharedLayout that is not transposed, and at least as wide as its swizzle",
         )
     return found
-
-

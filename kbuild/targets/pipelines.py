@@ -47,15 +47,19 @@ GPU_PIPELINE = (
 )
 """Passes from ttir to ttgir ready for lowering."""
 
-GLUON_TENSOR_PIPELINE = ("inline", "canonicalize", "cse")
-"""Passes over kernels whose author chooses the layouts, before all layouts are known."""
+GLUON_TENSOR_PIPELINE = ("inline", "canonicalize")
+"""Passes over kernels whose author chooses the layouts, before all layouts are known: values that are equal may
+still get different ones."""
 
 GLUON_GPU_PIPELINE = (
     "resolve_layouts",
     "canonicalize",
     "cse",
+    "tma_lowering",
     "licm",
     "dce",
+    "capture",
+    "place_partitions",
     "allocate",
     "barriers",
 )

@@ -13,8 +13,8 @@ from kbuild.compiler.frontend.sources.files import attribute as source_attribute
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.modules import CLASSES, PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
+from kbuild.compiler.layout.gluon import Layout
 from kbuild.compiler.semantic import TABLES
-from kbuild.compiler.semantic.gluon.layouts import Layout
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase, as_dtype

@@ -16,7 +16,7 @@ from kbuild.compiler.frontend.sources.functions import (
     Unresolved,
     UnresolvedModule,
 )
-from kbuild.compiler.semantic.gluon.layouts import Layout, NVMMASharedLayout
+from kbuild.compiler.layout.gluon import Layout, NVMMASharedLayout
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 

@@ -1,7 +1,7 @@
 """Layouts of Gluon as text: in manifests, in signatures and on the command line.
 
-    gl.BlockedLayout([1], [32], [4], [0])
-    NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16)
+gl.BlockedLayout([1], [32], [4], [0])
+NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources.files import attribute
 from kbuild.compiler.frontend.sources.functions import Unresolved
 from kbuild.compiler.frontend.sources.modules import PythonModule
-from kbuild.compiler.semantic.gluon.layouts import PUBLIC, Layout
+from kbuild.compiler.layout.gluon import PUBLIC, Layout
 
 _GL = PythonModule("kbuild.language.gluon.language")
 

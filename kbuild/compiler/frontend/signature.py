@@ -11,7 +11,7 @@ from kbuild.compiler.frontend.layout_text import is_layout_text, layout_of_text
 from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.live import convert_constant
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.semantic.gluon.layouts import NVMMASharedLayout
+from kbuild.compiler.layout.gluon import NVMMASharedLayout
 from kbuild.compiler.semantic.types import (
     BY_SIGNATURE_NAME,
     BY_TL_NAME,
@@ -120,7 +120,9 @@ def _layout(
     except Unresolved as error:
         raise UsageError(f"argument {argument}: {error}", loc, help) from None
     if not isinstance(layout, NVMMASharedLayout):
-        raise UsageError(f"argument {argument}: {layout} is not the layout of a descriptor's blocks", loc, help)
+        raise UsageError(
+            f"argument {argument}: {layout} is not the layout of a descriptor's blocks", loc, help
+        )
     if layout.element_bitwidth != element.bits or layout.rank != len(shape):
         raise UsageError(
             f"argument {argument}: {layout} does not fit blocks {BlockType(element, shape)}",
@@ -193,7 +195,9 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
         return convert_constant(value)
     except Unresolved as error:
         raise UsageError(
-            f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes, layouts and tuples"
+            f"argument {name}: {error}",
+            loc,
+            "constants are numbers, strings, None, dtypes, layouts and tuples",
         ) from None
 
 

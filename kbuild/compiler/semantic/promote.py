@@ -7,6 +7,7 @@ from typing import Any
 
 from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.layout.derived import placed
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Splat
 from kbuild.compiler.semantic.cast import cast_to
@@ -236,7 +237,7 @@ def broadcast_shape(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], at: st
                 f"dimension {axis} is {own}, not 1 or {wanted}",
                 at,
             )
-    place = places.place(places.layout_of_tensor(x), shape) if ctx.explicit_layouts else None
+    place = placed(places.layout_of_tensor(x), shape) if ctx.explicit_layouts else None
     return ctx.tensor(Broadcast(x.value, BlockType(x.dtype, shape, place).ir), x.dtype, shape)
 
 

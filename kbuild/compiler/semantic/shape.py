@@ -181,7 +181,7 @@ def reshape_to(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], can_reorder
         return ctx.tensor(Unsplat(x.value), x.dtype)
     if not x.shape:
         return splat(ctx, x, shape)
-    place = places.reshaped_place(ctx, x, shape, can_reorder) if ctx.explicit_layouts else None
+    place = places.reshaped(ctx, x, shape, can_reorder) if ctx.explicit_layouts else None
     return ctx.tensor(Reshape(x.value, ctx.ir_type(x.dtype, shape, place), can_reorder), x.dtype, shape)
 
 
@@ -210,7 +210,7 @@ def permuted(ctx: BuildContext, x: Tensor, dims: tuple[int, ...]) -> Tensor:
     if dims == tuple(range(rank)):
         return x
     made = ctx.tensor(Trans(x.value, dims), x.dtype, tuple(x.shape[dim] for dim in dims))
-    return places.named(ctx, made, places.permuted_layout(x, dims)) if ctx.explicit_layouts else made
+    return places.named(ctx, made, places.permuted(x, dims)) if ctx.explicit_layouts else made
 
 
 def _dims(ctx: BuildContext, dims: tuple[Any, ...]) -> tuple[int, ...]:

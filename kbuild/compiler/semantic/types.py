@@ -13,7 +13,7 @@ from typing import Any
 
 from kbuild.compiler.ir import types as ir
 from kbuild.compiler.layout import LinearLayout, author_text
-from kbuild.compiler.semantic.gluon.layouts import written
+from kbuild.compiler.layout.derived import written
 
 
 class TypeBase:

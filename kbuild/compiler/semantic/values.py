@@ -168,6 +168,29 @@ class TensorDescriptor(Structure):
         return tuple(self[1 + self.rank :])
 
 
+# Values as lists of IR values, and back: for results of branches and what loops carry.
+
+
+def flatten(value: Any) -> list[RunTime]:
+    """The values of run time inside a value, in order."""
+    if isinstance(value, RunTime):
+        return [value]
+    if isinstance(value, tuple):
+        return [inner for item in value for inner in flatten(item)]
+    return []
+
+
+def rebuild(value: Any, parts: list[Value]) -> Any:
+    """`value` with its values of run time replaced, taking them from the front of `parts`."""
+    if isinstance(value, RunTime):
+        return value.with_value(parts.pop(0))
+    if isinstance(value, Structure):
+        return value.with_items(tuple(rebuild(item, parts) for item in value))
+    if isinstance(value, tuple):
+        return tuple(rebuild(item, parts) for item in value)
+    return value
+
+
 @dataclass(frozen=True)
 class Range:
     """The value of `range`, `tl.range` and `tl.static_range`, for a `for`."""

@@ -15,7 +15,7 @@ from kbuild.compiler.frontend.sources import modules
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, load_module, parse
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved, make_function
 from kbuild.compiler.frontend.sources.modules import PythonModule
-from kbuild.compiler.semantic.gluon.layouts import PUBLIC, Layout
+from kbuild.compiler.layout.gluon import PUBLIC, Layout
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
 from kbuild.errors import UsageError
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from kbuild.compiler import library
 from kbuild.compiler.frontend.sources.functions import GLUON_JIT, SourceFunction, Unresolved, make_function
+from kbuild.compiler.layout.gluon import PUBLIC
 from kbuild.compiler.semantic import MEMBERS, TABLES
-from kbuild.compiler.semantic.gluon.layouts import PUBLIC
 from kbuild.compiler.semantic.types import BY_TL_NAME
 from kbuild.compiler.semantic.values import ClassMarker
 

@@ -212,7 +212,7 @@ class _RegisterOperand:
 
     def parts(self, emit: Emitter, steps: int) -> Iterator[range]:
         """The steps along k by the parts in which they become ready, each pinned when it is asked for."""
-        in_parts = self.changes and self.is_computed and not emit.partition
+        in_parts = self.changes and self.is_computed and emit.warps.barrier is None
         size = max(steps // _PARTS, 1) if in_parts else steps
         for start in range(0, steps, size):
             if self.changes:

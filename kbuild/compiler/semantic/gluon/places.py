@@ -7,18 +7,11 @@ result has another one by their own rule are followed by a conversion, which mov
 from __future__ import annotations
 
 from kbuild.compiler.ir.types import TensorType, layout_of
-from kbuild.compiler.layout import LinearLayout, PendingLayout, WrittenLayout, joined_layout, split_layout
+from kbuild.compiler.layout import LinearLayout, derived
+from kbuild.compiler.layout.derived import OPEN, placed, written
+from kbuild.compiler.layout.gluon import AutoLayout, DistributedLayout, SliceLayout
 from kbuild.compiler.ops.gpu import ConvertLayout, SetAutoLayout
 from kbuild.compiler.semantic.context import BuildContext
-from kbuild.compiler.semantic.gluon.layouts import (
-    AutoLayout,
-    BlockedLayout,
-    CoalescedLayout,
-    DistributedLayout,
-    DistributedLinearLayout,
-    SliceLayout,
-    written,
-)
 from kbuild.compiler.semantic.types import BlockType
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
@@ -28,13 +21,6 @@ def layout_of_tensor(x: Tensor) -> DistributedLayout:
     layout = layout_of(x.value.type)
     assert layout is not None, f"{x} has no layout"
     return written(layout)
-
-
-def place(author: DistributedLayout, shape: tuple[int, ...]) -> LinearLayout:
-    """What a layout means for a tensor of a shape."""
-    if isinstance(author, AutoLayout | CoalescedLayout):
-        return PendingLayout.of(shape, author.kind)
-    return WrittenLayout.of(author.linear(shape), author)
 
 
 def checked_place(
@@ -49,8 +35,8 @@ def checked_place(
             at,
             help="write, for example, gl.BlockedLayout([1], [32], [gl.num_warps()], [0])",
         )
-    if isinstance(author, AutoLayout | CoalescedLayout):
-        return place(author, shape)
+    if isinstance(author, OPEN):
+        return placed(author, shape)
     if author.rank != len(shape):
         ctx.error(
             f"{author} is for tensors of {author.rank} dimension{'s' * (author.rank != 1)}, this one has shape "
@@ -63,12 +49,12 @@ def checked_place(
             at,
             help="let warps_per_cta multiply to num_warps, which gl.num_warps() gives",
         )
-    return place(author, shape)
+    return placed(author, shape)
 
 
 def named(ctx: BuildContext, x: Tensor, author: DistributedLayout) -> Tensor:
     """The result of an operation, which has this layout."""
-    wanted = place(author, x.shape)
+    wanted = placed(author, x.shape)
     type_ = x.value.type
     assert isinstance(type_, TensorType)
     if type_.layout == wanted:
@@ -84,8 +70,15 @@ def is_auto(x: Tensor) -> bool:
 
 def settled(ctx: BuildContext, x: Tensor, author: DistributedLayout) -> Tensor:
     """A tensor of `AutoLayout` in the layout that it is found to have."""
-    wanted = BlockType(x.dtype, x.shape, place(author, x.shape)).ir
+    wanted = BlockType(x.dtype, x.shape, placed(author, x.shape)).ir
     return ctx.tensor(SetAutoLayout(x.value, wanted), x.dtype, x.shape)
+
+
+def settled_like(ctx: BuildContext, x: Tensor, other: Tensor) -> Tensor:
+    """A tensor of `AutoLayout` in the layout of another of the same shape, if that has one; others as they are."""
+    if not ctx.explicit_layouts or not x.shape or x.shape != other.shape or not is_auto(x) or is_auto(other):
+        return x
+    return settled(ctx, x, layout_of_tensor(other))
 
 
 def same_place(
@@ -101,7 +94,7 @@ def same_place(
     if isinstance(other, AutoLayout):
         return x, settled(ctx, y, own)
     shape = tuple(map(max, x.shape, y.shape))
-    if place(own, shape) == place(other, shape):  # Other words for the same places.
+    if placed(own, shape) == placed(other, shape):  # Other words for the same places.
         return x, named(ctx, y, own) if y.shape == shape else _renamed(ctx, y, own)
     ctx.error(
         f"{ctx.name(names[0])} has the layout {own}, {ctx.name(names[1])} has {other}",
@@ -111,7 +104,7 @@ def same_place(
 
 
 def _renamed(ctx: BuildContext, x: Tensor, author: DistributedLayout) -> Tensor:
-    type_ = BlockType(x.dtype, x.shape, place(author, x.shape)).ir
+    type_ = BlockType(x.dtype, x.shape, placed(author, x.shape)).ir
     return x if type_ == x.value.type else ctx.tensor(ConvertLayout(x.value, type_), x.dtype, x.shape)
 
 
@@ -124,84 +117,55 @@ def expanded(ctx: BuildContext, x: Tensor, axis: int) -> DistributedLayout:
     """The layout of a tensor after a dimension of size one is inserted; raises CompileError where that is not
     known."""
     own = layout_of_tensor(x)
-    if isinstance(own, AutoLayout | CoalescedLayout):
-        return own
+    found = derived.expanded(own, axis)
+    if found is not None:
+        return found
     if not isinstance(own, SliceLayout):
         ctx.error(
             f"a dimension is inserted at {axis} into a tensor in {own}, which is no slice of another layout",
             "input",
             help=f"make the tensor with gl.SliceLayout({axis}, parent), or convert it to that",
         )
-    if own.dim != axis:
-        ctx.error(
-            f"a dimension is inserted at {axis} into a tensor in {own}, which lacks dimension {own.dim}",
-            "input",
-            help=f"take gl.SliceLayout({axis}, …), or insert the dimension at {own.dim}",
-        )
-    return own.parent
+    ctx.error(
+        f"a dimension is inserted at {axis} into a tensor in {own}, which lacks dimension {own.dim}",
+        "input",
+        help=f"take gl.SliceLayout({axis}, …), or insert the dimension at {own.dim}",
+    )
 
 
-def permuted_layout(x: Tensor, order: tuple[int, ...]) -> DistributedLayout:
+def permuted(x: Tensor, order: tuple[int, ...]) -> DistributedLayout:
     """The layout of a tensor whose dimension i is dimension order[i] of `x`."""
-    own = layout_of_tensor(x)
-    if isinstance(own, AutoLayout | CoalescedLayout):
-        return own
-    if isinstance(own, BlockedLayout):
-        sizes, threads, warps = (
-            tuple(along[axis] for axis in order)
-            for along in (own.size_per_thread, own.threads_per_warp, own.warps_per_cta)
-        )
-        return BlockedLayout(sizes, threads, warps, tuple(order.index(axis) for axis in own.order))
-    return DistributedLinearLayout.of(place(own, x.shape).transpose(order))
+    return derived.permuted(layout_of_tensor(x), x.shape, order)
 
 
-def reshaped_place(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], can_reorder: bool) -> LinearLayout:
+def reshaped(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], can_reorder: bool) -> LinearLayout:
     """The layout of the same elements in row-major order under another shape."""
     if can_reorder:
         ctx.error("the order of elements in a kernel of Gluon is its author's", help="leave can_reorder out")
-    own = layout_of_tensor(x)
-    if isinstance(own, AutoLayout | CoalescedLayout):
-        return place(own, shape)
-    return place(DistributedLinearLayout.of(place(own, x.shape).reshape(shape)), shape)
+    return placed(derived.reshaped(layout_of_tensor(x), x.shape, shape), shape)
 
 
 def joined(a: Tensor) -> DistributedLayout:
     """The layout of two tensors side by side along a new last dimension."""
-    own = layout_of_tensor(a)
-    if isinstance(own, AutoLayout | CoalescedLayout):
-        return own
-    if isinstance(own, BlockedLayout):
-        return BlockedLayout(
-            (*own.size_per_thread, 2),
-            (*own.threads_per_warp, 1),
-            (*own.warps_per_cta, 1),
-            (own.rank, *own.order),
-        )
-    return DistributedLinearLayout.of(joined_layout(place(own, a.shape)))
+    return derived.joined(layout_of_tensor(a), a.shape)
 
 
 def split(ctx: BuildContext, a: Tensor) -> DistributedLayout:
     """The layout of the halves along the last dimension; raises CompileError where threads do not hold both."""
     own = layout_of_tensor(a)
-    if isinstance(own, AutoLayout | CoalescedLayout):
-        return own
-    half = split_layout(place(own, a.shape))
+    half = derived.split(own, a.shape)
     if half is None:
         ctx.error(
             f"gl.split needs both halves in one thread, {ctx.name('a')} has the layout {own}",
             "a",
             help="convert it to a layout with size_per_thread 2, and one thread and warp, along the last dimension",
         )
-    if isinstance(own, BlockedLayout) and own.order[0] == own.rank - 1:
-        sizes, threads, warps = own.size_per_thread[:-1], own.threads_per_warp[:-1], own.warps_per_cta[:-1]
-        return BlockedLayout(sizes, threads, warps, own.order[1:])
-    return DistributedLinearLayout.of(half.remove_zero_bases("register"))
+    return half
 
 
 def sliced(x: Tensor, axis: int) -> DistributedLayout:
     """The layout that a reduction along an axis leaves."""
-    own = layout_of_tensor(x)
-    return own if isinstance(own, AutoLayout | CoalescedLayout) else SliceLayout(axis, own)
+    return derived.sliced(layout_of_tensor(x), axis)
 
 
 def in_one_place(ctx: BuildContext, items: tuple[Tensor, ...], function: str) -> tuple[Tensor, ...]:
@@ -215,7 +179,7 @@ def in_one_place(ctx: BuildContext, items: tuple[Tensor, ...], function: str) ->
             result.append(item)
         elif isinstance(other, AutoLayout):
             result.append(settled(ctx, item, own))
-        elif place(own, item.shape) == place(other, item.shape):
+        elif placed(own, item.shape) == placed(other, item.shape):
             result.append(named(ctx, item, own))
         else:
             ctx.error(

@@ -8,6 +8,7 @@ from typing import Any
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.layout.gluon import SharedLayout
 from kbuild.compiler.ops.gpu import (
     LocalAlloc,
     LocalDealloc,
@@ -18,7 +19,6 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.gluon import places
-from kbuild.compiler.semantic.gluon.layouts import SharedLayout
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import static_shape

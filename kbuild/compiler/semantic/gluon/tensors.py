@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kbuild.compiler.layout import PendingLayout
+from kbuild.compiler.layout.derived import placed
+from kbuild.compiler.layout.gluon import AutoLayout
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.gluon import places
-from kbuild.compiler.semantic.gluon.layouts import AutoLayout
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import filled, numbers
 from kbuild.compiler.semantic.types import BlockType
@@ -58,7 +59,7 @@ def convert_layout(ctx: BuildContext, value, layout, assert_trivial=False):
 
 
 def _keeps_threads(own, layout, shape: tuple[int, ...]) -> bool:
-    source, destination = places.place(own, shape), places.place(layout, shape)
+    source, destination = placed(own, shape), placed(layout, shape)
     if isinstance(source, PendingLayout) or isinstance(destination, PendingLayout):
         return source == destination
     return all(source.solve(destination).keeps(dim) for dim in ("lane", "warp"))

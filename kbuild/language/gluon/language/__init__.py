@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild import language
+from kbuild.compiler.layout.gluon import PUBLIC
 from kbuild.compiler.semantic import TABLES
-from kbuild.compiler.semantic.gluon.layouts import PUBLIC
 
 
 def __getattr__(name: str) -> Any:

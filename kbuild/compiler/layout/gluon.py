@@ -12,22 +12,14 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
-from kbuild.compiler.layout import (
-    IN_DIMS,
-    LinearLayout,
-    PendingLayout,
-    WrittenLayout,
-    blocked,
-    dot_operand,
-    fma_operand,
-    mma_accumulator,
-    swizzled,
-    wgmma_shared,
-)
+from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout, axis_bits
+from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, swizzled
 
 Numbers = tuple[int, ...]
 THREADS = 32
 """Threads of a warp."""
+BOX = 256
+"""Elements along an axis that one instruction of TMA may copy."""
 
 
 class Layout:
@@ -240,14 +232,17 @@ class NVMMADistributedLayout(DistributedLayout):
         return prod(self.warps_per_cta)
 
     def linear(self, shape: Numbers) -> LinearLayout:
-        made = mma_accumulator(
-            shape,
-            self.warps_per_cta,
-            (self.instr_shape[-2], self.instr_shape[-1])
-            if (self.version[0] == 2)
-            else (self.instr_shape[0], self.instr_shape[1]),
-        )
-        return made.remove_zero_bases("register")
+        rows, columns = self.instr_shape[-2:] if self.version[0] == 2 else self.instr_shape[:2]
+        made = mma_accumulator(shape, self.warps_per_cta, (rows, columns))
+        return self.numbered(made).remove_zero_bases("register")
+
+    def numbered(self, layout: LinearLayout) -> LinearLayout:
+        """A layout whose warps are numbered along M first: `mma.sync` has them along N first."""
+        if self.version[0] != 2:
+            return layout
+        m, n = (size.bit_length() - 1 for size in self.warps_per_cta[-2:])
+        bases = layout.bases_of("warp")
+        return layout.with_bases("warp", (*bases[m : m + n], *bases[:m], *bases[m + n :]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -279,9 +274,11 @@ class DotOperandLayout(DistributedLayout):
         parent = self.parent
         if isinstance(parent, BlockedLayout):
             axis = len(shape) - 1 - self.operand_index
-            result = parent.linear((*shape[:axis], 1, *shape[axis + 1 :]))
-            return fma_operand(result, self.operand_index, shape[axis]).remove_zero_bases("register")
-        made = dot_operand(shape, parent.warps_per_cta, self.operand_index, self.k_width)
+            sizes = (*parent.size_per_thread[:axis], shape[axis], *parent.size_per_thread[axis + 1 :])
+            made = blocked(shape, sizes, parent.threads_per_warp, parent.warps_per_cta, parent.order)
+        else:
+            made = dot_operand(shape, parent.warps_per_cta, self.operand_index, self.k_width)
+            made = parent.numbered(made)
         return made.remove_zero_bases("register")
 
 
@@ -322,9 +319,10 @@ class NVMMASharedLayout(SharedLayout):
         return NVMMASharedLayout(swizzle, bits, len(shape), transposed, fp4_padded, cga_layout or ())
 
     def linear(self, shape: Numbers, bits: int) -> LinearLayout:
-        if len(shape) == 1:
-            return swizzled(shape, 1, 1, 1, (0,))
-        return wgmma_shared(shape, self.element_bitwidth, self.swizzle_byte_width, self.transposed)
+        if not self.transposed:
+            return _as_tma_writes(shape, self.element_bitwidth, self.swizzle_byte_width)
+        made = _as_tma_writes((*shape[1:], shape[0]), self.element_bitwidth, self.swizzle_byte_width)
+        return made.transpose((len(shape) - 1, *range(len(shape) - 1)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -394,15 +392,32 @@ PUBLIC: dict[str, type[Layout]] = {
 """The layouts by their names in `gl`."""
 
 
-_PENDING = {cls.kind: cls() for cls in (AutoLayout, CoalescedLayout)}
+def _as_tma_writes(shape: Numbers, bits: int, swizzle_bytes: int) -> LinearLayout:
+    """A tile in the order in which TMA copies it: boxes of up to `BOX` elements along each axis, and along the last
+    one as wide as the swizzle.  A box is dense, but for the swizzle, which `wgmma_shared` describes."""
+    width = swizzle_bytes * 8 // bits or BOX
+    rows = prod(shape[:-1])
+    if shape[-1] < width if swizzle_bytes else shape[-1] * bits < 128:
+        raise ValueError(
+            f"a row has {shape[-1] * bits // 8} bytes, at least {swizzle_bytes or 16} are needed"
+        )
+    if swizzle_bytes and rows < 8:
+        raise ValueError(f"a swizzle needs 8 rows, the tile has {rows}")
+    last = len(shape) - 1
+    box = [min(size, width if axis == last else BOX) for axis, size in enumerate(shape)]
+    inside = [
+        bit for axis in reversed(range(len(shape))) for bit in axis_bits(shape, axis)[: _bits(box[axis])]
+    ]
+    outside = [bit for axis in range(len(shape)) for bit in axis_bits(shape, axis)[_bits(box[axis]) :]]
+    bases = [1 << bit for bit in (*inside, *outside)]
+    chunk, row = _bits(128 // bits), _bits(1024 // bits)
+    for position in range(_bits(swizzle_bytes // 16) if swizzle_bytes else 0):
+        bases[row + position] ^= bases[chunk + position]
+    return LinearLayout.make(shape, offset=bases)
 
 
-def written(layout: LinearLayout) -> DistributedLayout:
-    """A layout of tensors in its author's words."""
-    if isinstance(layout, PendingLayout):
-        return _PENDING[layout.kind]
-    author = layout.author if isinstance(layout, WrittenLayout) else None
-    return author if isinstance(author, DistributedLayout) else DistributedLinearLayout.of(layout)
+def _bits(size: int) -> int:
+    return size.bit_length() - 1
 
 
 def _frozen(value: Any) -> Any:

@@ -16,20 +16,20 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 
 @gluon.jit
-def copy_tiles(a_desc, b_desc, row, column, k, a_tile, b_tile, ready):
-    mbarrier.expect(ready, a_desc.block_type.nbytes + b_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(a_desc, [row, k], ready, a_tile)
-    tma.async_copy_global_to_shared(b_desc, [k, column], ready, b_tile)
+def copy_tiles(A, B, row, column, k, a_tile, b_tile, ready):
+    mbarrier.expect(ready, A.block_type.nbytes + B.block_type.nbytes)
+    tma.async_copy_global_to_shared(A, [row, k], ready, a_tile)
+    tma.async_copy_global_to_shared(B, [k, column], ready, b_tile)
 
 
 @gluon.jit
 def tensor_cores(
-    a_desc, b_desc, C, M, N, K,
+    A, B, C, M, N, K,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BN, 16])
-    a_tiles = gl.allocate_shared_memory(a_desc.dtype, [STAGES, BM, BK], a_desc.layout)
-    b_tiles = gl.allocate_shared_memory(b_desc.dtype, [STAGES, BK, BN], b_desc.layout)
+    a_tiles = gl.allocate_shared_memory(A.dtype, [STAGES, BM, BK], A.layout)
+    b_tiles = gl.allocate_shared_memory(B.dtype, [STAGES, BK, BN], B.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(ready.index(stage), count=1)
@@ -37,7 +37,7 @@ def tensor_cores(
     for stage in gl.static_range(STAGES - 2):
         if stage * BK < K:
             copy_tiles(
-                a_desc, b_desc, row, column, stage * BK, a_tiles.index(stage), b_tiles.index(stage), ready.index(stage)
+                A, B, row, column, stage * BK, a_tiles.index(stage), b_tiles.index(stage), ready.index(stage)
             )
     total = warpgroup_mma_init(gl.zeros([BM, BN], gl.float32, layout))
     stage = 0
@@ -51,7 +51,7 @@ def tensor_cores(
         next_k = k + (STAGES - 2) * BK
         if next_k < K:
             free = gl.where(stage < 2, stage + STAGES - 2, stage - 2)
-            copy_tiles(a_desc, b_desc, row, column, next_k, a_tiles.index(free), b_tiles.index(free), ready.index(free))
+            copy_tiles(A, B, row, column, next_k, a_tiles.index(free), b_tiles.index(free), ready.index(free))
         last = stage == STAGES - 1
         stage = gl.where(last, 0, stage + 1)
         phase = gl.where(last, phase ^ 1, phase)

@@ -11,20 +11,20 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 
 @gluon.jit
-def copy_tiles(a_desc, b_desc, row, column, k, a_tile, b_tile, ready):
-    mbarrier.expect(ready, a_desc.block_type.nbytes + b_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(a_desc, [row, k], ready, a_tile)
-    tma.async_copy_global_to_shared(b_desc, [k, column], ready, b_tile)
+def copy_tiles(A, B, row, column, k, a_tile, b_tile, ready):
+    mbarrier.expect(ready, A.block_type.nbytes + B.block_type.nbytes)
+    tma.async_copy_global_to_shared(A, [row, k], ready, a_tile)
+    tma.async_copy_global_to_shared(B, [k, column], ready, b_tile)
 
 
 @gluon.jit
 def tma_copies(
-    a_desc, b_desc, C, M, N, K,
+    A, B, C, M, N, K,
     BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [2, gl.num_warps() // 2], [1, 0])
-    a_tiles = gl.allocate_shared_memory(gl.float32, [STAGES, BM, BK], a_desc.layout)
-    b_tiles = gl.allocate_shared_memory(gl.float32, [STAGES, BK, BN], b_desc.layout)
+    a_tiles = gl.allocate_shared_memory(gl.float32, [STAGES, BM, BK], A.layout)
+    b_tiles = gl.allocate_shared_memory(gl.float32, [STAGES, BK, BN], B.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(ready.index(stage), count=1)
@@ -32,7 +32,7 @@ def tma_copies(
     for stage in gl.static_range(STAGES - 1):
         if stage * BK < K:
             copy_tiles(
-                a_desc, b_desc, row, column, stage * BK, a_tiles.index(stage), b_tiles.index(stage), ready.index(stage)
+                A, B, row, column, stage * BK, a_tiles.index(stage), b_tiles.index(stage), ready.index(stage)
             )
     total = gl.zeros([BM, BN], gl.float32, layout)
     stage = 0
@@ -44,7 +44,7 @@ def tma_copies(
         if next_k < K:
             before = gl.where(stage == 0, STAGES - 1, stage - 1)
             copy_tiles(
-                a_desc, b_desc, row, column, next_k, a_tiles.index(before), b_tiles.index(before), ready.index(before)
+                A, B, row, column, next_k, a_tiles.index(before), b_tiles.index(before), ready.index(before)
             )
         total = multiply_tiles_by_four(a_tiles.index(stage), b_tiles.index(stage), total, layout)
         last = stage == STAGES - 1

@@ -128,8 +128,9 @@ def compile(
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
     `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`),
-    `"path/to/file.cu:function"` for a kernel in CUDA C++, which has the stages `ptx` and `cubin`, or a file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the
-    parameters' names and types nor the shared memory of a launch.  `signature` gives the type of
+    `"path/to/file.cu:function"` for a kernel in CUDA C++, which has the stages `ptx` and `cubin`, or a file of
+    a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the parameters'
+    names and types nor the shared memory of a launch.  `signature` gives the type of
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
     `{"x": "*fp32:16", "n": "i32"}`; that of a tuple is a tuple of types.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a

@@ -312,6 +312,25 @@ class Number(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Positive(Kind):
+    """Finite numbers above zero."""
+
+    @property
+    def shape(self) -> Shape:
+        return {"type": "number", "exclusiveMinimum": 0}
+
+    @property
+    def words(self) -> str:
+        return "a number above zero"
+
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> float | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+            return float(value)
+        self.refuse(value, path, note)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting(Kind):
     """Values of an option of the compiler."""
 

@@ -14,6 +14,7 @@ from kbuild.aot.manifest.functions.cuda import check_types
 from kbuild.aot.manifest.functions.find import find_function, presumed_function
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
 from kbuild.aot.manifest.kinds import Name
+from kbuild.aot.manifest.launches.load_reference import check_reference
 from kbuild.aot.manifest.launches.load_shape import check_launch_shape
 from kbuild.aot.manifest.launches.load_tune import load_tune
 from kbuild.aot.manifest.launches.load_verify import check_expression, check_expressions, load_verify
@@ -109,6 +110,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     _check_expressions(reader, path, table, found, constants)
     _check_descriptors(reader, (*path, "args"), found, constants)
     check_launch_shape(reader, path, values, found, constants)
+    check_reference(reader, path, found, constants)
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None

@@ -276,6 +276,17 @@ class Verify:
     kernel's grid."""
     zeros: tuple[str, ...] = ()
     """Pointers to arrays of zeros, such as counters: all others point to numbers of many kinds."""
+    reference: str = ""
+    """What results are compared with instead of the kernel's own meaning, as `reference.py:sgemm`: a function of numpy,
+    which gets the arguments by name and changes arrays as the kernel does, or a kernel in Triton's language.  A kernel in
+    CUDA C++ needs one."""
+    reference_constexprs: tuple[tuple[str, Value], ...] = ()
+    """Compile-time values of a reference that is a kernel, besides those that both have."""
+    reference_grid: tuple[str, ...] = ()
+    """Programs along each axis of a reference that is a kernel; by default the kernel's grid."""
+    tolerance: float | None = None
+    """How far a floating-point result may be off, relative to the greater of its size and the mean size of its array;
+    by default what is usual for its type."""
     ready: tuple[str, ...] = ()
     """Pointers to arrays that no launch just before writes or still reads, such as weights: a kernel of
     `launch_pdl` may touch them before `tl.extra.cuda.gdc_wait()`, and no others."""

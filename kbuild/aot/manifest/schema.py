@@ -27,6 +27,7 @@ from kbuild.aot.manifest.launches.tables import (
     BUCKET,
     CANDIDATES,
     LOOPS,
+    REFERENCE_CONSTEXPRS,
     SIZES,
     TUNE,
     TUNE_VALUES,
@@ -58,6 +59,7 @@ from kbuild.aot.manifest.schema_values import (
     ARCH_CHOICE,
     CHOICE,
     GRID,
+    INSIDE,
     TEXT,
     VALUE,
     WHEN,
@@ -76,9 +78,6 @@ DESCRIPTOR = (
     r"(?::swizzle(?:32|64|128))?>"
 )
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
-_INSIDE = r"(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\]*"
-"""A path that does not lead out of a folder."""
-
 HINT_ADVICE = "16, 8: divisible by it; 1: equal to it"
 """The meaning of hints, as advice for a wrong one."""
 
@@ -88,7 +87,7 @@ _PATHS = ListOf(
     item=Text(
         patterns=(
             Pattern(
-                _INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"
+                INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"
             ),
         ),
         one_line=True,
@@ -100,7 +99,7 @@ _FOLDERS = ListOf(
     item=Text(
         patterns=(
             Pattern(
-                rf"{_INSIDE}|[A-Za-z0-9][\w.-]*:{_INSIDE}",
+                rf"{INSIDE}|[A-Za-z0-9][\w.-]*:{INSIDE}",
                 "{} is not a folder within the project or a wheel",
                 'write "include", or "nvidia-cutlass:cutlass_library/source/include"',
             ),
@@ -244,7 +243,7 @@ KERNEL = Table(
             Text(
                 patterns=(
                     Pattern(
-                        _INSIDE,
+                        INSIDE,
                         "{} is not a path within the project",
                         "write it relative to the manifest, with /",
                     ),
@@ -380,6 +379,7 @@ TABLES = (
     SIZES,
     VALUES,
     LOOPS,
+    REFERENCE_CONSTEXPRS,
     TUNE,
     BUCKET,
     TUNE_VALUES,

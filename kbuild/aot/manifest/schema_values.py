@@ -13,6 +13,8 @@ FACT = (
     r"\s*((?:[1-9]\d{0,8}\s*\*\s*)?num_sms(?:\s*//\s*[1-9]\d{0,8})?|-?\d{1,18})\s*"
 )
 """A comparison of a run-time argument with an integer, or with a share of the device's multiprocessors."""
+INSIDE = r"(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\]*"
+"""A path that does not lead out of a folder."""
 TUNED = tuple(option for option in options("variant") if option.changes_code)
 """The options of which `kbuild tune` tries values."""
 

@@ -18,13 +18,14 @@ from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once
+from kbuild.aot.verify.oracle import oracle_of, types_of_artifact
 from kbuild.aot.verify.pool import say
-from kbuild.aot.verify.reference import Reference, UnguessedError, reference, types_of
+from kbuild.aot.verify.reference import Reference, UnguessedError
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import Check, LaunchRun, Verdict, VerifyTask
 from kbuild.compiler import driver
 from kbuild.compiler.interp import encode
-from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, module_of, pointee_of
+from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, pointee_of
 from kbuild.compiler.interp.programs import DeadlockError
 from kbuild.emulator import Program, Report, arguments_of
 from kbuild.emulator import load as load_ptx
@@ -53,7 +54,8 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     try:
         artifact = _compile(task)
         launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
-        key = digest([tools, _identity(artifact), *launches, task.lenient, task.early])
+        compared = repr(task.reference), task.tolerance
+        key = digest([tools, _identity(artifact), *launches, task.lenient, task.early, *compared])
         found = _recent.get(key) or recall(cache, key)
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
@@ -98,28 +100,28 @@ def _identity(artifact: driver.Artifact) -> str:
     ptx = "\n".join(
         line for line in artifact.asm["ptx"].splitlines() if not line.lstrip().startswith(_PLACES)
     )
-    ttir = re.sub(r" loc\([^\n]*\)$", "", artifact.asm["ttir"], flags=re.MULTILINE)
+    ttir = re.sub(r" loc\([^\n]*\)$", "", artifact.asm.get("ttir", ""), flags=re.MULTILINE)
     texts = [bytes_digest(text.encode()) for text in (ptx, ttir)]
-    return digest([facts.warps, facts.shared, facts.params, texts])
+    return digest([facts.block, facts.shared, facts.params, texts])
 
 
 def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
     """The checks of all runs."""
-    module = module_of(artifact.asm["ttir"])
+    types = types_of_artifact(artifact, dict(task.signature))
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
+    oracle = oracle_of(artifact, types, dict(task.signature), dict(task.constexprs), task.reference)
 
     @lru_cache(maxsize=2)
     def right(case: int, data: str) -> Reference:
-        return reference(
-            module, task.cases[case - 1], data, zlib.crc32(f"{task.kernel} {task.cases[case - 1]}".encode())
-        )
+        launch = task.cases[case - 1]
+        return oracle(launch, data, zlib.crc32(f"{task.kernel} {launch}".encode()))
 
     checks = []
     for number, run in enumerate(sorted(task.runs, key=lambda run: (run.case, run.data)), 1):
         say(f"{task.name}: run {number} of {len(task.runs)}")
         case = task.cases[run.case - 1]
         try:
-            checks.append(check(artifact, program, module, right(run.case, run.data), task, run))
+            checks.append(check(artifact, program, types, right(run.case, run.data), task, run))
         except UsageError:
             raise  # The launch itself could not be made, nor can the others.
         except DeadlockError as error:
@@ -139,13 +141,13 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
 def check(
     artifact: driver.Artifact,
     program: Program,
-    module: Module,
+    types: Mapping[str, Type],
     right: Reference,
     task: VerifyTask,
     run: LaunchRun,
 ) -> Check:
     """Run the PTX once and compare its arrays with the expected ones."""
-    types, case = types_of(module), task.cases[run.case - 1]
+    case = task.cases[run.case - 1]
 
     def launched(observers: Sequence[Any], budget: int) -> Report:
         return run_ptx(
@@ -161,7 +163,12 @@ def check(
     for name, output in zip(types, report.outputs):
         if output is not None and not report.findings:
             found = compare(
-                pointee_of(types[name]), right.expected[name], output, right.written[name], right.exact
+                pointee_of(types[name]),
+                right.expected[name],
+                output,
+                right.written[name],
+                right.exact,
+                task.tolerance,
             )
             largest = max(largest, found.error)
             problems += [f"{name}: {found.problem}"] if found.problem else []
@@ -198,7 +205,7 @@ def run_ptx(
         program,
         None,
         grid,
-        facts.warps,
+        facts.block,
         facts.shared,
         given,
         schedule=schedule,

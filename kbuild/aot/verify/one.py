@@ -9,10 +9,10 @@ import numpy as np
 
 from kbuild.aot.verify.check import run_ptx
 from kbuild.aot.verify.data import poisoned
-from kbuild.aot.verify.reference import types_of
+from kbuild.aot.verify.oracle import types_of_artifact
 from kbuild.compiler import driver
 from kbuild.compiler.interp import decode, encode
-from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, module_of, pointee_of
+from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, pointee_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator.race import RaceDetector
 from kbuild.errors import UsageError
@@ -31,7 +31,7 @@ def run_one(
     A number is itself; `random:N`, `range:N`, `zeros:N` and `poison:N` are arrays of N elements.  UsageError
     for other texts.
     """
-    types = types_of(module_of(artifact.asm["ttir"]))
+    types = types_of_artifact(artifact, dict(artifact.metadata.params))
     for name in texts:
         if name not in types:
             raise UsageError(f"--arg {name}: no such run-time argument", help=f"known: {', '.join(types)}")

@@ -21,6 +21,7 @@ from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import Manifest, below
 from kbuild.aot.verify.cases import cases
 from kbuild.aot.verify.pool import Crash, run_jobs
+from kbuild.aot.verify.reference_task import reference_task
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import EVERYTHING, Verdict, VerifyTask, Wanted, runs_of
 from kbuild.errors import KbuildError, UsageError
@@ -187,6 +188,7 @@ def _known(
             f"{variant.name} has {len(launches)} launches, and no such run",
             help="leave some of the options out",
         )
+    reference = reference_task(project, kernel)
     ready = kernel.verify.ready if kernel.verify else ()
     pointers = [
         argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready
@@ -210,9 +212,11 @@ def _known(
         kernel.verify is None,
         job.source_digest,
         options.lenient,
+        reference,
+        kernel.verify.tolerance if kernel.verify else None,
         early,
     )
-    made = [repr(launch) for launch in launches], [repr(run) for run in runs]
+    made = [repr(launch) for launch in launches], [repr(run) for run in runs], repr(reference), task.tolerance
     return _Known(task, digest([job.identity, *made, options.lenient, early]))
 
 

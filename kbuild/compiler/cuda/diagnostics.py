@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from kbuild.errors import CompileError, Loc
 
 _HEAD = re.compile(
-    r"(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<kind>catastrophic error|error|warning|remark)(?: #(?P<number>\d+)(?:-D)?)?: (?P<text>.*)"
+    r"(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): "
+    r"(?P<kind>catastrophic error|error|warning|remark)(?: #\d+(?:-D)?)?: (?P<text>.*)"
 )
 _TRACE = re.compile(
     r'instantiation of (?:function |class |variable )?"(?P<what>.*)" at line (?P<line>\d+)(?: of "?(?P<file>[^"]+?)"?)?$'

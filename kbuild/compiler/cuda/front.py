@@ -33,7 +33,10 @@ from kbuild.targets import Target
 
 _SIGNATURE = "\ntemplate <class kbuild_function> __device__ int kbuild_signature;\n"
 """Below the source: the name of this variable for the type of a kernel says what its parameters are."""
-_HOST_HEADERS = "NVRTC compiles code for devices alone: put code for the host, and what it includes, between #ifndef __CUDACC_RTC__ and #endif"
+_HOST_HEADERS = (
+    "NVRTC compiles code for devices alone: put code for the host, and what it includes, between "
+    "#ifndef __CUDACC_RTC__ and #endif"
+)
 
 
 def compile_cuda(
@@ -53,7 +56,7 @@ def compile_cuda(
     kernel = find_kernel(path, function)
     unit = _Unit(path, kernel, dict(constexprs), target, options)
     unit.check_constants()
-    result, arch = unit.compiled()
+    result = unit.compiled()
     assert result.ptx is not None
     types = unit.types(result)
     parameters = _agreed(kernel, signature, types)
@@ -138,15 +141,15 @@ class _Unit:
                     f"did you mean {close}?" if close else "",
                 )
 
-    def compiled(self) -> tuple[NvrtcResult, str]:
-        """What NVRTC makes, and for which architecture."""
+    def compiled(self) -> NvrtcResult:
+        """What NVRTC makes, for the architecture that the code takes."""
         arch = self.target.code_arch(False)
         accelerated = self.target.code_arch(True)
         if accelerated != arch and self.may_be_accelerated():
             result = self.run(accelerated)
             if is_accelerated(result.ptx or ""):
-                return result, accelerated
-        return self.run(arch), arch
+                return result
+        return self.run(arch)
 
     def may_be_accelerated(self) -> bool:
         """Whether the code could have instructions of its architecture alone: the source writes them, or takes a library

@@ -60,7 +60,7 @@ def run(
     ptx: str | Program,
     entry: str | None,
     grid: Sequence[int],
-    num_warps: int,
+    num_warps: int | Sequence[int],
     shared_bytes: int,
     arguments: Sequence[Argument],
     *,
@@ -75,7 +75,8 @@ def run(
 ) -> Report:
     """Run a kernel to its end, or to the first thing that is wrong.
 
-    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.
+    `num_warps` may also be the threads of a block along each axis.  `shared_bytes` is the dynamic shared memory;
+    `shared_base` the offset of shared memory in its window.
     Observers are notified of every access; `timing` says when asynchronous operations take effect: `late`,
     `early` or `random(SEED)`.  `checks` finds races too: `strict` by the letter of the PTX ISA, `lenient` without
     what hardware forgives (`race.LENIENT`); with `names` of the arguments reports say `x[96]` for addresses.
@@ -86,8 +87,9 @@ def run(
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
     heap = Heap()
     values, addresses = place(heap, arguments, names)
+    block = 32 * num_warps if isinstance(num_warps, int) else num_warps
     launch = Launch(
-        program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster
+        program, heap, values, grid, block, shared_bytes, chosen, step_budget, shared_base, cluster
     )
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = [*observers, *checkers_named(checks)]

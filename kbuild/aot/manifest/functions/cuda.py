@@ -43,7 +43,7 @@ def _function(kernel: CudaKernel, macros: Iterable[str], tested: Collection[str]
     parameters += [
         KernelParameter(name, True, name in tested, written="macro") for name in macros if name not in known
     ]
-    return KernelFunction(tuple(parameters), kernel.doc, language=CUDA)
+    return KernelFunction(tuple(parameters), kernel.doc, is_jit=True, language=CUDA)
 
 
 def _template_parameter(one: TemplateParameter, line: int) -> KernelParameter:

@@ -42,6 +42,8 @@ class KernelFunction:
     """Its doc string, or nothing."""
     decorators: tuple[str, ...] = ()
     """Those of `@triton.autotune` and `@triton.heuristics` that it has."""
+    is_jit: bool = False
+    """Whether a decorator such as `@triton.jit` makes it a kernel."""
     language: str = TRITON
     """`triton` or `cuda`."""
 

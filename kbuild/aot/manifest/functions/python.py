@@ -28,12 +28,18 @@ def _function(node: ast.FunctionDef) -> KernelFunction:
     )
     pairs = [*zip(positional, defaults), *zip(node.args.kwonlyargs, node.args.kw_defaults)]
     called = [one.func for one in node.decorator_list if isinstance(one, ast.Call)]
-    names = [one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called]
+    names = [_last(one) for one in called]
     return KernelFunction(
         tuple(_parameter(argument, default) for argument, default in pairs),
         ast.get_docstring(node) or "",
         tuple(f"@triton.{name}" for name in ("autotune", "heuristics") if name in names),
+        "jit" in [*names, *map(_last, node.decorator_list)],
     )
+
+
+def _last(decorator: ast.expr) -> str:
+    """The last word of a decorator: `jit` of `@triton.jit`."""
+    return decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> KernelParameter:

@@ -36,8 +36,28 @@ def load_verify(
     launches = [read_launch(reader, key, entry, scalars, defaults) for key, entry in values.get("values", ())]
     check_pointers(reader, path, given, values, ("zeros", "ready"), pointers)
     sizes = read_sizes(reader, path, values, pointers)
+    constexprs = checked(
+        reader,
+        (*path, "reference_constexprs"),
+        values.get("reference_constexprs", {}),
+        tables.REFERENCE_CONSTEXPRS,
+    )
+    if "reference" not in values:
+        for key in ("reference_constexprs", "reference_grid"):
+            if key in values:
+                reader.error(
+                    (*path, key),
+                    "is for a reference, and none is given",
+                    'write reference = "file.py:function"',
+                )
     return record(
-        Verify, tables.VERIFY, values, sizes=sizes, values=tuple(launches), loops=tuple(loops.items())
+        Verify,
+        tables.VERIFY,
+        values,
+        sizes=sizes,
+        values=tuple(launches),
+        loops=tuple(loops.items()),
+        reference_constexprs=tuple(constexprs.items()),
     )
 
 
@@ -134,6 +154,9 @@ def check_expressions(
         check_expression(reader, (*path, "sizes", name), text, names)
     for number, text in enumerate(verify.grid):
         check_expression(reader, (*path, "grid", number), text, names)
+    for number, text in enumerate(verify.reference_grid):
+        known = [*names, *(name for name, value in verify.reference_constexprs if isinstance(value, int))]
+        check_expression(reader, (*path, "reference_grid", number), text, known)
     for name, text in verify.loops:
         check_expression(reader, (*path, "loops", name), text, constexprs)
     for number, launch in enumerate(verify.values):

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from kbuild.aot.manifest.kinds import ListOf, Number, Setting
+from kbuild.aot.manifest.kinds import ListOf, Number, Pattern, Positive, Setting, Text
 from kbuild.aot.manifest.model import Bucket, Tune, Verify
-from kbuild.aot.manifest.schema_values import EXPRESSION, GRID, POINTERS, TUNED, VALUE_LIST, WHEN
+from kbuild.aot.manifest.schema_values import (
+    EXPRESSION,
+    GRID,
+    INSIDE,
+    POINTERS,
+    TUNED,
+    VALUE,
+    VALUE_LIST,
+    WHEN,
+)
 from kbuild.aot.manifest.table import Key, Table
 
 SIZES = Table("sizes = { … }", Verify, (Key("<argument>", (Verify, "sizes"), EXPRESSION),), spreads=True)
@@ -22,6 +31,23 @@ def _launch(header: str, record: type) -> Table:
 
 VALUES = _launch("values = [{ … }]", Verify)
 
+REFERENCE_CONSTEXPRS = Table(
+    "reference_constexprs = { … }",
+    Verify,
+    (Key("<constexpr>", (Verify, "reference_constexprs"), VALUE),),
+    declares=True,
+)
+_REFERENCE = Text(
+    patterns=(
+        Pattern(
+            rf"{INSIDE}\.py:[A-Za-z_]\w*",
+            "{} names no function of the project",
+            'write it as "reference.py:function"',
+        ),
+    ),
+    one_line=True,
+)
+
 VERIFY = Table(
     "[kernel.verify]",
     Verify,
@@ -33,6 +59,10 @@ VERIFY = Table(
         Key("grid", (Verify, "grid"), GRID),
         Key("zeros", (Verify, "zeros"), POINTERS),
         Key("ready", (Verify, "ready"), POINTERS),
+        Key("reference", (Verify, "reference"), _REFERENCE),
+        Key("reference_constexprs", (Verify, "reference_constexprs"), REFERENCE_CONSTEXPRS),
+        Key("reference_grid", (Verify, "reference_grid"), GRID),
+        Key("tolerance", (Verify, "tolerance"), Positive()),
     ),
 )
 

@@ -38,7 +38,7 @@ def matmul_case(
 
 
 def _copy_case(counts: bool) -> Case:
-    block, blocks = 512, 3
+    block, blocks = 256, 2
     return Case(
         f"gluon_copy_by_barrier_{'counted' if counts else 'incremented'}",
         "gluon_ampere.py",
@@ -74,7 +74,7 @@ CASES = (
         archs=("sm_90",),
     ),
     matmul_case(
-        "gluon_async", AMPERE, "async_matmul", (128, 64, 136), (64, 64, 32), 3, archs=("sm_80", "sm_90")
+        "gluon_async", AMPERE, "async_matmul", (128, 64, 144), (64, 64, 32), 3, archs=("sm_80", "sm_90")
     ),
     _copy_case(counts=True),
     _copy_case(counts=False),

@@ -113,6 +113,8 @@ def materialised(ctx: BuildContext, value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return to_tensor(ctx, value)
     if isinstance(value, Structure):
+        if not value.materialises:
+            return value
         return value.with_items(tuple(materialised(ctx, item) for item in value))
     if isinstance(value, tuple):
         return tuple(materialised(ctx, item) for item in value)

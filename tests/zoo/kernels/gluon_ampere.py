@@ -49,7 +49,7 @@ def async_matmul(
 @gluon.jit
 def copy_by_barrier(x, y, BLOCK: gl.constexpr, COUNTS: gl.constexpr, BLOCKS: gl.constexpr):
     """y = x, some blocks: each phase of a barrier completes when all threads' copies have landed."""
-    layout: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
+    layout: gl.constexpr = gl.BlockedLayout([2], [32], [gl.num_warps()], [0])
     other: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
     tile = gl.allocate_shared_memory(gl.float32, [BLOCK], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     landed = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())

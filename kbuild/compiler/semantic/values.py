@@ -45,6 +45,10 @@ class RunTime(WithFacts):
         """What two of them must share to be one variable."""
         raise NotImplementedError
 
+    def taking(self, value: RunTime) -> RunTime:
+        """Another value, for a variable that is this: the same kind of thing where it can be that, too."""
+        return value
+
 
 class Tensor(RunTime):
     """A value of run time: a scalar (shape ()), a tensor, or a pointer to a block."""

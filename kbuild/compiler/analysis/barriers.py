@@ -53,6 +53,7 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
+    AsyncCopyMbarrierArrive,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
@@ -177,7 +178,7 @@ class BarrierAnalysis:
             return self.landing
         if isinstance(user, InvalBarrier):
             return self.writes
-        return self.reads if isinstance(user, WaitBarrier) else None
+        return self.reads if isinstance(user, WaitBarrier | AsyncCopyMbarrierArrive) else None
 
     def _slot(self, view: Value) -> BufferSlot | None:
         op = view.op

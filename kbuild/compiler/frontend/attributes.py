@@ -8,6 +8,7 @@ from typing import Any
 
 from kbuild.compiler import library
 from kbuild.compiler.frontend.sources import live, modules
+from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, NamespacePackage, SourceModule
 from kbuild.compiler.frontend.sources.files import attribute as source_attribute
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
@@ -20,9 +21,8 @@ from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase, as_dtype
 from kbuild.compiler.semantic.values import (
     ClassMarker,
-    RunTime,
-    Structure,
     Tensor,
+    WithFacts,
     describe,
 )
 from kbuild.errors import CompileError, nearest
@@ -76,7 +76,11 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         return _of_tensor(visitor, value, name, node, owner)
     if isinstance(value, PythonModule | SourceModule | NamespacePackage | live.LiveModule):
         return _of_module(visitor, value, name, node)
-    if isinstance(value, RunTime | Structure):
+    if isinstance(value, AggregateClass) and name in value.functions:
+        return value.functions[name]
+    if isinstance(value, Unfinished) and name in value.values:
+        return value.values[name]
+    if isinstance(value, WithFacts):
         return _of_value(visitor, value, name, node, owner)
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
         return value if name == "value" else CLASSES["constexpr"]
@@ -138,15 +142,15 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
     )
 
 
-def _of_value(
-    visitor: Visitor, value: RunTime | Structure, name: str, node: ast.AST, owner: ast.expr | None
-) -> Any:
+def _of_value(visitor: Visitor, value: WithFacts, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
     """An attribute or method of what is not a tensor, but more than a constant."""
     facts, methods = value.facts(), TABLES.get(value.methods, {})
     if name in facts:
         return facts[name]
     if name in methods:
         return Method(methods[name], value, owner)
+    if isinstance(value, Aggregate) and (function := value.function(name)) is not None:
+        return Method(function, value, owner)
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *methods]))
 
 

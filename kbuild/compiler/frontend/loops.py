@@ -272,6 +272,8 @@ def _yields(
         if isinstance(value, Undefined):
             raise CompileError(value.reason, value.loc or frame.loc(node), value.help)
         value = materialised(visitor.ctx, value)
+        settled = settled_like(visitor.ctx, value, before[name]) if visitor.ctx.explicit_layouts else None
+        value = value if settled is None else settled
         if form(value) != form(before[name]):
             raise CompileError(
                 f"`{name}` is {type_text(before[name])} before the loop and {type_text(value)} at its end; a variable that a "

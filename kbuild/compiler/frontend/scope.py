@@ -113,6 +113,8 @@ def materialised(ctx: BuildContext, value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return to_tensor(ctx, value)
     if isinstance(value, Structure):
+        if not value.materialises:
+            return value
         return value.with_items(tuple(materialised(ctx, item) for item in value))
     if isinstance(value, tuple):
         return tuple(materialised(ctx, item) for item in value)
@@ -124,6 +126,8 @@ def settled_like(ctx: BuildContext, value: Any, template: Any) -> Any:
     that does not give it the template's form."""
     if isinstance(value, Tensor) and isinstance(template, Tensor):
         value = places.settled_like(ctx, value, template)
+    elif isinstance(value, RunTime) and isinstance(template, RunTime):
+        value = template.taking(value)
     elif isinstance(value, tuple) and isinstance(template, tuple) and len(value) == len(template):
         items = tuple(settled_like(ctx, *pair) for pair in zip(value, template))
         if any(item is None and own is not None for item, own in zip(items, value)):

@@ -76,8 +76,9 @@ def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | PendingDot:
 
 @means(WarpGroupDotWait)
 def warp_group_dot_wait(machine: Machine, op: WarpGroupDotWait) -> tuple[Array, ...]:
+    """Those of the last `pendings` dots are passed on as they are, and have not ended."""
     end_dots(machine, op.pendings)
-    return tuple(machine[value] for value in op.values)
+    return tuple(machine.values[value] for value in op.values)
 
 
 def end_dots(machine: Machine, pendings: int) -> None:

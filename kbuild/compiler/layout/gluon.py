@@ -55,6 +55,11 @@ class DistributedLayout(Layout):
     """A layout of tensors: which register of which thread holds what."""
 
     def linear(self, shape: Numbers) -> LinearLayout:
+        """The linear layout of a tensor of a shape, without registers that repeat others of the same thread."""
+        return self.whole(shape).remove_zero_bases("register")
+
+    def whole(self, shape: Numbers) -> LinearLayout:
+        """The same with such registers."""
         raise NotImplementedError
 
     @property
@@ -66,8 +71,8 @@ class DistributedLayout(Layout):
 class SharedLayout(Layout):
     """A layout of tiles in shared memory."""
 
-    def linear(self, shape: Numbers, bits: int) -> LinearLayout:
-        """The layout of a tile whose elements have so many bits."""
+    def linear(self, shape: Numbers) -> LinearLayout:
+        """The linear layout of a tile of a shape."""
         raise NotImplementedError
 
 
@@ -115,9 +120,8 @@ class BlockedLayout(DistributedLayout):
     def warps(self) -> int:
         return prod(self.warps_per_cta)
 
-    def linear(self, shape: Numbers) -> LinearLayout:
-        made = blocked(shape, self.size_per_thread, self.threads_per_warp, self.warps_per_cta, self.order)
-        return made.remove_zero_bases("register")
+    def whole(self, shape: Numbers) -> LinearLayout:
+        return blocked(shape, self.size_per_thread, self.threads_per_warp, self.warps_per_cta, self.order)
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +148,7 @@ class SliceLayout(DistributedLayout):
     def warps(self) -> int | None:
         return self.parent.warps
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Numbers) -> LinearLayout:
         whole = self.parent.linear((*shape[: self.dim], 1, *shape[self.dim :]))
         return whole.drop(self.dim, compress=True)
 
@@ -195,8 +199,8 @@ class DistributedLinearLayout(DistributedLayout):
             self.shape, register=self.reg_bases, lane=self.lane_bases, warp=self.warp_bases
         )
 
-    def linear(self, shape: Numbers) -> LinearLayout:
-        return _fitted(self.own, shape).remove_zero_bases("register")
+    def whole(self, shape: Numbers) -> LinearLayout:
+        return _fitted(self.own, shape)
 
 
 @dataclass(frozen=True, repr=False)
@@ -231,10 +235,10 @@ class NVMMADistributedLayout(DistributedLayout):
     def warps(self) -> int:
         return prod(self.warps_per_cta)
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Numbers) -> LinearLayout:
         rows, columns = self.instr_shape[-2:] if self.version[0] == 2 else self.instr_shape[:2]
         made = mma_accumulator(shape, self.warps_per_cta, (rows, columns))
-        return self.numbered(made).remove_zero_bases("register")
+        return self.numbered(made)
 
     def numbered(self, layout: LinearLayout) -> LinearLayout:
         """A layout whose warps are numbered along M first: `mma.sync` has them along N first."""
@@ -270,16 +274,14 @@ class DotOperandLayout(DistributedLayout):
     def warps(self) -> int | None:
         return self.parent.warps
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Numbers) -> LinearLayout:
         parent = self.parent
         if isinstance(parent, BlockedLayout):
             axis = len(shape) - 1 - self.operand_index
             sizes = (*parent.size_per_thread[:axis], shape[axis], *parent.size_per_thread[axis + 1 :])
-            made = blocked(shape, sizes, parent.threads_per_warp, parent.warps_per_cta, parent.order)
-        else:
-            made = dot_operand(shape, parent.warps_per_cta, self.operand_index, self.k_width)
-            made = parent.numbered(made)
-        return made.remove_zero_bases("register")
+            return blocked(shape, sizes, parent.threads_per_warp, parent.warps_per_cta, parent.order)
+        made = dot_operand(shape, parent.warps_per_cta, self.operand_index, self.k_width)
+        return parent.numbered(made)
 
 
 @dataclass(frozen=True, repr=False)
@@ -318,7 +320,7 @@ class NVMMASharedLayout(SharedLayout):
             swizzle = 0
         return NVMMASharedLayout(swizzle, bits, len(shape), transposed, fp4_padded, cga_layout or ())
 
-    def linear(self, shape: Numbers, bits: int) -> LinearLayout:
+    def linear(self, shape: Numbers) -> LinearLayout:
         if not self.transposed:
             return _as_tma_writes(shape, self.element_bitwidth, self.swizzle_byte_width)
         made = _as_tma_writes((*shape[1:], shape[0]), self.element_bitwidth, self.swizzle_byte_width)
@@ -347,7 +349,7 @@ class SwizzledSharedLayout(SharedLayout):
     def rank(self) -> int:
         return len(self.order)
 
-    def linear(self, shape: Numbers, bits: int) -> LinearLayout:
+    def linear(self, shape: Numbers) -> LinearLayout:
         return swizzled(shape, self.vec, self.per_phase, self.max_phase, self.order)
 
 
@@ -365,11 +367,16 @@ class SharedLinearLayout(SharedLayout):
         if not self.offset_bases or any(len(basis) != self.rank for basis in self.offset_bases):
             raise ValueError("offset_bases are coordinates of one length")
 
+    @staticmethod
+    def of(layout: LinearLayout) -> SharedLinearLayout:
+        """A linear layout in these words."""
+        return SharedLinearLayout(tuple(layout.unflatten(basis) for basis in layout.bases_of("offset")))
+
     @property
     def rank(self) -> int:
         return len(self.offset_bases[0])
 
-    def linear(self, shape: Numbers, bits: int) -> LinearLayout:
+    def linear(self, shape: Numbers) -> LinearLayout:
         _check_bases("offset_bases", self.offset_bases, shape)
         return LinearLayout.make(shape, offset=self.offset_bases)
 

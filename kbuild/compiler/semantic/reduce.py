@@ -148,6 +148,11 @@ def gather(ctx: BuildContext, src, index, axis):
 @builtin(method=True)
 def histogram(ctx: BuildContext, input, num_bins, mask=None):
     """How often each of 0 … num_bins - 1 occurs, elements with a false mask not counted; int32."""
+    return counted(ctx, input, num_bins, mask)
+
+
+def counted(ctx: BuildContext, input: Any, num_bins: Any, mask: Any) -> Tensor:
+    """`histogram`."""
     input = to_tensor(ctx, input, "input")
     if len(input.shape) != 1 or not input.dtype.is_int():
         ctx.error(f"tl.histogram takes a vector of integers, {ctx.name('input')} is {input.type}", "input")

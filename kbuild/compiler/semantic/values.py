@@ -16,12 +16,22 @@ from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.semantic.types import BlockType, PointerDtype, ScalarType, type_of
 
 
-class RunTime:
+class WithFacts:
+    """A value with attributes and methods of its own."""
+
+    __slots__ = ()
+    methods: ClassVar[str] = ""
+    """The table with its methods."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Its attributes."""
+        return {}
+
+
+class RunTime(WithFacts):
     """What exists at run time: one value of the IR, which branches and loops may pass on."""
 
     __slots__ = ("value",)
-    methods: ClassVar[str] = ""
-    """The table with its methods."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -35,9 +45,9 @@ class RunTime:
         """What two of them must share to be one variable."""
         raise NotImplementedError
 
-    def facts(self) -> Mapping[str, Any]:
-        """Its attributes, which are known while compiling."""
-        return {}
+    def taking(self, value: RunTime) -> RunTime:
+        """Another value, for a variable that is this: the same kind of thing where it can be that, too."""
+        return value
 
 
 class Tensor(RunTime):
@@ -73,19 +83,15 @@ class Tensor(RunTime):
         return str(self.type)
 
 
-class Structure(tuple):
+class Structure(WithFacts, tuple):
     """A tuple that is more than its items."""
 
-    methods: ClassVar[str] = ""
-    """The table with its methods."""
+    materialises: ClassVar[bool] = True
+    """Whether numbers among its items become values of run time when it is assigned, as they do elsewhere."""
 
     def with_items(self, items: tuple[Any, ...]) -> Structure:
         """The same kind of thing with other items."""
         raise NotImplementedError
-
-    def facts(self) -> Mapping[str, Any]:
-        """Its attributes."""
-        return {}
 
     @property
     def kind(self) -> Any:

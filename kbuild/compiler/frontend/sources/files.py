@@ -14,6 +14,7 @@ from typing import Any
 
 from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass, is_aggregate
 from kbuild.compiler.frontend.sources.functions import (
     Plain,
     SourceFunction,
@@ -146,6 +147,8 @@ class SourceModule:
         if isinstance(binding, ast.FunctionDef):
             return make_function(binding, self.path, self)
         if isinstance(binding, ast.ClassDef):
+            if is_aggregate(binding):
+                return AggregateClass(binding, self.path, self)
             return _named_tuple_class(binding)
         return self._assigned(name, binding)
 
@@ -166,8 +169,10 @@ class SourceModule:
         return Plain(constant, Loc(self.path, statement.lineno, statement.col_offset + 1))
 
     def _called(self, name: str, call: ast.Call) -> Any:
-        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`."""
+        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`, `m = import_module("m")`."""
         last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if last == "import_module" and len(call.args) == 1 and isinstance(call.args[0], ast.Constant):
+            return self.module(str(call.args[0].value))
         if last == "namedtuple" and len(call.args) == 2:
             fields = self.evaluator.value(call.args[1])
             return NamedTupleClass(

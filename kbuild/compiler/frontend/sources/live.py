@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 import textwrap
 import types
 from dataclasses import fields
@@ -12,6 +13,7 @@ from typing import Any
 
 from kbuild.compiler.frontend.constexpr import is_text
 from kbuild.compiler.frontend.sources import modules
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, load_module, parse
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved, make_function
 from kbuild.compiler.frontend.sources.modules import PythonModule
@@ -68,6 +70,8 @@ def convert(value: Any, name: str) -> Any:
         return live_function(value)
     if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         return NamedTupleClass(value.__name__, tuple(value._fields))  # type: ignore[attr-defined]
+    if isinstance(value, type) and (aggregate := _aggregate(value)) is not None:
+        return aggregate
     if isinstance(value, types.BuiltinFunctionType) and owner == "math":
         return value
     try:
@@ -97,7 +101,19 @@ def convert_constant(value: Any) -> Any:
         return BY_NAME[value.name]
     if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
         return live_function(value)
+    if isinstance(value, type) and (aggregate := _aggregate(value)) is not None:
+        return aggregate
     raise Unresolved(f"{value!r} is not a constant")
+
+
+def _aggregate(cls: type) -> AggregateClass | None:
+    """The definition of a live class, if it is one whose objects kernels make."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    try:
+        found = load_module(os.path.abspath(file)).resolve(cls.__name__) if file else None
+    except (KeyError, Unresolved):
+        return None
+    return found if isinstance(found, AggregateClass) else None
 
 
 def _layout(value: Any) -> Layout:

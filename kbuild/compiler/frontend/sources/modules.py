@@ -103,8 +103,17 @@ class PropagateNan:
     ALL: str = "all"
 
 
+def _shared_with_gluon(name: str) -> str:
+    """A module of `tl` that Gluon has under a name of its own, such as `gl.extra.libdevice`, by that of `tl`."""
+    for package, root in _GLUON.items():
+        if name.startswith(f"{package}.language.extra"):
+            return f"{root}.language{name.removeprefix(f'{package}.language')}"
+    return name
+
+
 def is_known(name: str) -> bool:
     """Whether a module is one of those that are never read from disk."""
+    name = _shared_with_gluon(name)
     return (
         name in _LANGUAGE
         or name in _EXTRA
@@ -149,6 +158,7 @@ def find_member(module: str, name: str) -> Any:
 
 def member(module: str, name: str) -> Any:
     """`module.name` of a known module; raises `Unresolved`."""
+    module = _shared_with_gluon(module)
     if module in _LANGUAGE:
         return _language(module, name)
     if module in _PACKAGES:

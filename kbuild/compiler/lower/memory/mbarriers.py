@@ -27,7 +27,7 @@ mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;
 _WAIT_WITHOUT_SUSPENSION = """{
 .reg .pred done;
 again${:uid}:
-mbarrier.test_wait.parity.shared::cta.b64 done, [$0], $1;
+mbarrier.test_wait.parity.shared.b64 done, [$0], $1;
 @!done nanosleep.u32 20;
 @!done bra again${:uid};
 }"""
@@ -106,7 +106,7 @@ def lower_arrive_barrier(emit: Emitter, op: ArriveBarrier) -> None:
     if op.count is not None:
         with emit.when(emit.all_of([first_thread(emit), emit.scalar(op.predicate)])):
             count = f", {op.count}" if op.count > 1 else ""
-            text = f"mbarrier.arrive.shared::cta.b64 _, [$0]{count};"
+            text = f"mbarrier.arrive.shared.b64 _, [$0]{count};"
             emit.asm(text, "r", [(SHARED_POINTER, pointer)], [], effect=True)
         return
     if not op.by_dots:

@@ -45,6 +45,11 @@ class Accumulator(RunTime):
     def facts(self) -> Mapping[str, Any]:
         return {"dtype": self.dtype, "shape": self.shape}
 
+    def taking(self, value: RunTime) -> RunTime:
+        """A tensor is an accumulator whose dots have ended."""
+        fits = isinstance(value, Tensor) and value.value.type == self.value.type
+        return self.with_value(value.value) if fits else value
+
     def __str__(self) -> str:
         return f"an accumulator {self.dtype}{shape_text(self.shape)} of dots that may not have ended"
 

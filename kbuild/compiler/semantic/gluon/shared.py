@@ -8,6 +8,7 @@ from typing import Any
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType
+from kbuild.compiler.layout.derived import permuted_shared, reshaped_shared
 from kbuild.compiler.layout.gluon import SharedLayout
 from kbuild.compiler.ops.gpu import (
     LocalAlloc,
@@ -15,7 +16,10 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
+    MemDescReinterpret,
+    MemDescReshape,
     MemDescSubslice,
+    MemDescTrans,
 )
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.gluon import places
@@ -74,7 +78,8 @@ def allocate_shared_memory(ctx: BuildContext, element_ty, shape, layout, value=N
     the first counts tiles, which `index` chooses."""
     if not isinstance(element_ty, DType) or element_ty.is_void():
         ctx.error(f"element_ty is {describe(element_ty)}, which is not a data type", "element_ty")
-    type_ = tile_type(ctx, element_ty, static_shape(ctx, shape), layout)
+    several = isinstance(layout, SharedLayout) and isinstance(shape, tuple) and len(shape) > layout.rank
+    type_ = tile_type(ctx, element_ty, static_shape(ctx, shape, counts_first=several), layout)
     if value is not None:
         _check_stored(ctx, value, element_ty, type_.shape)
     op = ctx.add(LocalAlloc(type_, None if value is None else value.value))
@@ -98,7 +103,7 @@ def tile_type(ctx: BuildContext, dtype: DType, shape: tuple[int, ...], layout: A
         )
     tile = shape[len(shape) - layout.rank :]
     try:
-        return MemDescType(shape, dtype.ir, layout.linear(tile, max(dtype.bits, 8)))
+        return MemDescType(shape, dtype.ir, layout.linear(tile))
     except ValueError as error:
         ctx.error(f"{layout} does not fit tiles of shape {shape_text(tile)}: {error}", "layout")
 
@@ -172,6 +177,57 @@ def slice_(ctx: BuildContext, tile, start, length, dim=0):
     shape = tuple(length if axis == dim else size for axis, size in enumerate(tile.shape))
     part = MemDescType(shape, type_.element, type_.layout)
     return SharedMemory(ctx.add(MemDescSubslice(tile.value, offsets, part)).result, tile.dtype, tile.layout)
+
+
+@builtin("shared_memory")
+def permute(ctx: BuildContext, tile, order):
+    """The same tile with its dimensions in another order: dimension i is dimension order[i]."""
+    _check_single(ctx, tile, "permute")
+    if not isinstance(order, tuple) or sorted(map(str, order)) != sorted(map(str, range(len(tile.shape)))):
+        ctx.error(
+            f"order is {describe(order)}, which is not a permutation of 0 … {len(tile.shape) - 1}", "order"
+        )
+    op = ctx.add(MemDescTrans(tile.value, order))
+    return SharedMemory(op.result, tile.dtype, permuted_shared(tile.layout, tile.ir.layout, order))
+
+
+@builtin("shared_memory")
+def reshape(ctx: BuildContext, tile, shape):
+    """The same tile under another shape, its elements in row-major order."""
+    _check_single(ctx, tile, "reshape")
+    shape = static_shape(ctx, shape)
+    if prod(shape) != prod(tile.shape):
+        ctx.error(
+            f"shape {shape_text(tile.shape)} has {prod(tile.shape)} elements, {shape_text(shape)} has {prod(shape)}",
+            "shape",
+        )
+    op = ctx.add(MemDescReshape(tile.value, shape))
+    return SharedMemory(op.result, tile.dtype, reshaped_shared(tile.layout, tile.ir.layout, shape))
+
+
+@builtin("shared_memory")
+def _reinterpret(ctx: BuildContext, tile, dtype, shape, layout):
+    """The same memory as a tile of another type, shape and layout, no larger than it is."""
+    if not isinstance(dtype, DType) or dtype.is_void():
+        ctx.error(f"dtype is {describe(dtype)}, which is not a data type", "dtype")
+    type_ = tile_type(ctx, dtype, static_shape(ctx, shape), layout)
+    if tile.ir.tile_shape != tile.ir.layout.shape:
+        ctx.error(f"{tile} is a part of a larger tile, whose elements lie apart", help="take the whole tile")
+    if type_.size_bytes > tile.ir.size_bytes:
+        ctx.error(
+            f"{dtype}{shape_text(type_.shape)} takes {type_.size_bytes} bytes, {tile} has {tile.ir.size_bytes}",
+            "shape",
+        )
+    return SharedMemory(ctx.add(MemDescReinterpret(tile.value, type_)).result, dtype, layout)
+
+
+def _check_single(ctx: BuildContext, tile: SharedMemory, what: str) -> None:
+    if tile.ir.buffers is not None:
+        ctx.error(f"{what} takes one tile, this is {tile}", help="choose one by .index(i) first")
+    if what == "reshape" and tile.shape != tile.ir.layout.shape:
+        ctx.error(
+            f"{tile} is a part of a larger tile, which {what} does not take", help="take the whole tile"
+        )
 
 
 @builtin("shared_memory")

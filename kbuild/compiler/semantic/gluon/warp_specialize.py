@@ -1,4 +1,4 @@
-"""Different functions for different warps, and barriers of all threads."""
+"""Different functions for different warps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from kbuild.compiler.ir.core import Block
 from kbuild.compiler.ops.gpu import WarpPartition, WarpPartitions, WarpReturn, WarpYield
-from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.values import RunTime, Tensor, describe, flatten, rebuild
@@ -14,18 +13,6 @@ from kbuild.targets.wgmma import MOST_REGISTERS, REGISTER_UNIT
 
 FEWEST_REGISTERS = 24
 MAX_WORKER_WARPS = 16
-
-
-@builtin("gl")
-def thread_barrier(ctx: BuildContext):
-    """All threads of the program, or of the partition, wait for each other."""
-    ctx.add(Barrier())
-
-
-@builtin("gl")
-def barrier(ctx: BuildContext):
-    """All threads of the program, or of the partition, wait for each other."""
-    ctx.add(Barrier())
 
 
 @builtin("gl")

@@ -46,7 +46,7 @@ def tensor_cores(
         mbarrier.wait(ready.index(stage), phase)
         a_tile, b_tile = a_tiles.index(stage), b_tiles.index(stage)
         total = warpgroup_mma(a_tile, b_tile, total, is_async=True)
-        total = warpgroup_mma_wait(1, deps=[total, a_tile, b_tile])  # The products of the tile before are done ...
+        total = warpgroup_mma_wait(1, deps=[total])  # The products of the tile before are done ...
         gl.thread_barrier()  # ... in all warp groups: the one that was read before it may be overwritten.
         next_k = k + (STAGES - 2) * BK
         if next_k < K:

@@ -26,8 +26,9 @@ STEPS = (
     "double_buffered", "async_copies", "tma_copies",
 )  # fmt: skip
 ROUNDS = 16
-BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3}
-"""Largest errors, relative to the largest element: fp32 sums of some thousand products, and one rounding to fp16."""
+BOUNDS = {torch.float32: 1e-5, torch.float16: 2e-3}
+"""Largest errors, relative to the largest element: of sums of some thousand products in fp32 (cuBLAS's is 2.4e-6 at 4096), and
+one rounding to fp16."""
 
 
 def main() -> int:

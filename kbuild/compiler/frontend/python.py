@@ -10,6 +10,7 @@ from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.debug import device_print
+from kbuild.compiler.semantic.gluon.shared import SharedMemory
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.registry import TABLES, builtin
 from kbuild.compiler.semantic.types import FP32, INT32, BlockType, PointerDtype, TypeBase
@@ -190,6 +191,7 @@ _CLASSES: dict[str, Any] = {
     "tensor_descriptor": TensorDescriptor,
     "block_type": BlockType,
     "pointer_type": PointerDtype,
+    "shared_memory_descriptor": SharedMemory,
 }
 """The classes that a kernel may check with `isinstance`, by the last part of their names; `tl.constexpr` is
 everything known while compiling."""

@@ -93,6 +93,7 @@ class Emitter:
         self.target = target
         self.num_warps: int = func.attrs.get("num_warps", 4)
         self.extra_warps: int = func.attrs.get("extra_warps", 0)
+        self.explicit_layouts: bool = func.attrs.get("explicit_layouts", False)
         """Warps that a launch has besides the program's, after them."""
         self.partition = ""
         """Which warps run the code: all, or of a program with specialised ones those of `default`, or

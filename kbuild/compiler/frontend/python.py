@@ -210,7 +210,8 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
         return isinstance(value, Aggregate) and value.cls is kind
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
-        known = ", ".join(["constexpr", *_CLASSES])
+        of_gluon = {"shared_memory_descriptor"} if not ctx.explicit_layouts else set[str]()
+        known = ", ".join(["constexpr", *(name for name in _CLASSES if name not in of_gluon)])
         ctx.error(
             f"{describe(kind)} is not a class that a kernel may check for", "kind", help=f"known: {known}"
         )

@@ -55,8 +55,11 @@ GLUON_GPU_PIPELINE = (
     "resolve_layouts",
     "canonicalize",
     "cse",
+    "tma_lowering",
     "licm",
     "dce",
+    "capture",
+    "place_partitions",
     "allocate",
     "barriers",
 )

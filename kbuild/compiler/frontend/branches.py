@@ -16,10 +16,8 @@ from kbuild.compiler.frontend.scope import (
     POISON,
     Poisoned,
     Undefined,
-    flatten,
     form,
     materialised,
-    rebuild,
     settled_like,
     settles,
     type_text,
@@ -32,7 +30,7 @@ from kbuild.compiler.ops.elementwise import Constant, IntToPtr, Select
 from kbuild.compiler.ops.tensor import Unsplat
 from kbuild.compiler.semantic.arith import as_condition
 from kbuild.compiler.semantic.types import INT1
-from kbuild.compiler.semantic.values import Tensor, describe
+from kbuild.compiler.semantic.values import Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 _ABSENT = Undefined("")

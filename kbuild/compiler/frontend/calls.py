@@ -11,7 +11,7 @@ from typing import Any
 from kbuild.compiler.frontend.attributes import Method, attribute
 from kbuild.compiler.frontend.expressions import unpacked
 from kbuild.compiler.frontend.python import PYTHON
-from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
+from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, form
 from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.frontend.sources.functions import SourceFunction, SourceParameter
@@ -20,7 +20,7 @@ from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype, as_dtype
-from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
+from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]

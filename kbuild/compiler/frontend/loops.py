@@ -16,10 +16,8 @@ from kbuild.compiler.frontend.scope import (
     Undefined,
     assigned_names,
     contains_return,
-    flatten,
     form,
     materialised,
-    rebuild,
     settled_like,
     settles,
     type_text,
@@ -32,7 +30,7 @@ from kbuild.compiler.ops.elementwise import AddI, DivSI, MulI, SubI
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.promote import integer_promote, to_tensor
 from kbuild.compiler.semantic.types import DType
-from kbuild.compiler.semantic.values import Range, RunTime, Tensor, WhileCondition, describe
+from kbuild.compiler.semantic.values import Range, RunTime, Tensor, WhileCondition, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 MAX_STATIC_ROUNDS = 1 << 16
@@ -274,6 +272,8 @@ def _yields(
         if isinstance(value, Undefined):
             raise CompileError(value.reason, value.loc or frame.loc(node), value.help)
         value = materialised(visitor.ctx, value)
+        settled = settled_like(visitor.ctx, value, before[name]) if visitor.ctx.explicit_layouts else None
+        value = value if settled is None else settled
         if form(value) != form(before[name]):
             raise CompileError(
                 f"`{name}` is {type_text(before[name])} before the loop and {type_text(value)} at its end; a variable that a "

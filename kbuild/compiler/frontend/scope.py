@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.compiler.frontend.sources.functions import SourceFunction
-from kbuild.compiler.ir.core import Block, Value
+from kbuild.compiler.ir.core import Block
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.promote import to_tensor
@@ -108,29 +108,6 @@ def contains_return(node: ast.AST) -> bool:
     return known
 
 
-# Values as lists of IR values, and back: for results of branches and what loops carry.
-
-
-def flatten(value: Any) -> list[RunTime]:
-    """The values of run time inside a value, in order."""
-    if isinstance(value, RunTime):
-        return [value]
-    if isinstance(value, tuple):
-        return [inner for item in value for inner in flatten(item)]
-    return []
-
-
-def rebuild(value: Any, parts: list[Value]) -> Any:
-    """`value` with its values of run time replaced, taking them from the front of `parts`."""
-    if isinstance(value, RunTime):
-        return value.with_value(parts.pop(0))
-    if isinstance(value, Structure):
-        return value.with_items(tuple(rebuild(item, parts) for item in value))
-    if isinstance(value, tuple):
-        return tuple(rebuild(item, parts) for item in value)
-    return value
-
-
 def materialised(ctx: BuildContext, value: Any) -> Any:
     """Numbers as values of run time; tuples of them too; the rest as it is."""
     if isinstance(value, bool | int | float):
@@ -149,6 +126,8 @@ def settled_like(ctx: BuildContext, value: Any, template: Any) -> Any:
     that does not give it the template's form."""
     if isinstance(value, Tensor) and isinstance(template, Tensor):
         value = places.settled_like(ctx, value, template)
+    elif isinstance(value, RunTime) and isinstance(template, RunTime):
+        value = template.taking(value)
     elif isinstance(value, tuple) and isinstance(template, tuple) and len(value) == len(template):
         items = tuple(settled_like(ctx, *pair) for pair in zip(value, template))
         if any(item is None and own is not None for item, own in zip(items, value)):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
-from kbuild.compiler.interp.machine import Machine, means
-from kbuild.compiler.interp.memory import SharedTile
+from kbuild.compiler.interp.machine import Machine, PendingCopy, means
+from kbuild.compiler.interp.memory import MissingTile, SharedTile
 from kbuild.compiler.interp.tensor import masked_load, matmul_add
 from kbuild.compiler.ir.types import MemDescType, bit_width, like
 from kbuild.compiler.ops.gpu import (
@@ -83,7 +83,9 @@ def memdesc_index(machine: Machine, op: MemDescIndex) -> SharedTile:
     tile: SharedTile = machine[op.src]
     index = int(machine[op.index])
     if not 0 <= index < tile.offsets.shape[0]:
-        raise InterpretError(f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
+        type_ = op.results[0].type
+        assert isinstance(type_, MemDescType)
+        return MissingTile(type_, f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
     return _view(tile, tile.offsets[index], op.results[0].type)
 
 
@@ -133,7 +135,7 @@ def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> 
     )
     values = masked_load(machine, machine[op.src], mask, other, like(op.src_type, tile.type.element), op.loc)
     tile.spoil()
-    machine.copies.append((tile, values))
+    machine.copies.append(PendingCopy(tile, values))
 
 
 @means(AsyncCommitGroup)
@@ -147,8 +149,8 @@ def async_wait(machine: Machine, op: AsyncWait) -> None:
     """All groups but the last `num` land now."""
     finished = len(machine.groups) - op.num
     for group in machine.groups[: max(finished, 0)]:
-        for tile, values in group:
-            tile.write(values)
+        for one in group:
+            one.land()
     del machine.groups[: max(finished, 0)]
 
 

@@ -1,6 +1,7 @@
 """Where tensor elements live: linear layouts, the named ones, and how to convert from one to
 another."""
 
+from kbuild.compiler.layout.boxes import tma_box
 from kbuild.compiler.layout.convert import classify, register_moves, warps_are_apart
 from kbuild.compiler.layout.halves import joined_layout, split_layout
 from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout, all_sums, axis_bits
@@ -85,6 +86,7 @@ __all__ = [
     "stored_by_warps",
     "swizzled",
     "thread_grid",
+    "tma_box",
     "total_bytes",
     "unswizzled",
     "warps_are_apart",

@@ -18,7 +18,16 @@ from kbuild.compiler.semantic import (
     reduce,
     shape,
 )
-from kbuild.compiler.semantic.gluon import facts, shared, tensors
+from kbuild.compiler.semantic.gluon import (
+    async_copy,
+    facts,
+    mbarrier,
+    mma,
+    shared,
+    tensors,
+    tma,
+    warp_specialize,
+)
 from kbuild.compiler.semantic.registry import MEMBERS, TABLES, Builtin, builtin
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "TABLES",
     "Builtin",
     "arith",
+    "async_copy",
     "atomic",
     "builtin",
     "cast",
@@ -36,10 +46,14 @@ __all__ = [
     "libdevice",
     "libdevice_ptx",
     "math",
+    "mbarrier",
     "memory",
+    "mma",
     "program",
     "reduce",
     "shape",
     "shared",
     "tensors",
+    "tma",
+    "warp_specialize",
 ]

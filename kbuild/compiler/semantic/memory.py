@@ -23,13 +23,14 @@ from kbuild.compiler.semantic.types import (
 )
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
-_LOAD_CACHES = ("", ".ca", ".cg", ".cv")
+LOAD_CACHES = ("", ".ca", ".cg", ".cv")
 _STORE_CACHES = ("", ".wb", ".cg", ".cs", ".wt")
-_EVICTIONS = ("", "evict_first", "evict_last", "evict_normal")
+EVICTIONS = ("", "evict_first", "evict_last", "evict_normal")
 _PADDINGS = ("", "zero", "nan")
 
 
-def _option(ctx: BuildContext, name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def option(ctx: BuildContext, name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """An argument that is one of some words."""
     value = value or ""
     if value not in allowed:
         listed = ", ".join(repr(item) for item in allowed)
@@ -127,11 +128,11 @@ def load(
     """
     pointer = places.settled_by(ctx, check_pointer(ctx, pointer, "tl.load"), mask, other)
     options: dict[str, Any] = {
-        "cache": _option(ctx, "cache_modifier", cache_modifier, _LOAD_CACHES),
-        "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
+        "cache": option(ctx, "cache_modifier", cache_modifier, LOAD_CACHES),
+        "eviction": option(ctx, "eviction_policy", eviction_policy, EVICTIONS),
         "volatile": bool(volatile),
     }
-    padding = _option(ctx, "padding_option", padding_option, _PADDINGS)
+    padding = option(ctx, "padding_option", padding_option, _PADDINGS)
     if pointer.is_block_pointer:
         return _load_block(ctx, pointer, mask, other, boundary_check, padding, options)
     if padding or boundary_check:
@@ -209,8 +210,8 @@ def store(
     pointer = places.settled_by(ctx, check_pointer(ctx, pointer, "tl.store"), value, mask)
     assert isinstance(pointer.dtype, PointerDtype)
     options: dict[str, Any] = {
-        "cache": _option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
-        "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
+        "cache": option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
+        "eviction": option(ctx, "eviction_policy", eviction_policy, EVICTIONS),
     }
     if pointer.dtype.const:
         ctx.error(

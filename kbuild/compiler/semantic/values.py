@@ -45,6 +45,10 @@ class RunTime(WithFacts):
         """What two of them must share to be one variable."""
         raise NotImplementedError
 
+    def taking(self, value: RunTime) -> RunTime:
+        """Another value, for a variable that is this: the same kind of thing where it can be that, too."""
+        return value
+
 
 class Tensor(RunTime):
     """A value of run time: a scalar (shape ()), a tensor, or a pointer to a block."""
@@ -168,6 +172,29 @@ class TensorDescriptor(Structure):
     @property
     def strides(self) -> tuple[Any, ...]:
         return tuple(self[1 + self.rank :])
+
+
+# Values as lists of IR values, and back: for results of branches and what loops carry.
+
+
+def flatten(value: Any) -> list[RunTime]:
+    """The values of run time inside a value, in order."""
+    if isinstance(value, RunTime):
+        return [value]
+    if isinstance(value, tuple):
+        return [inner for item in value for inner in flatten(item)]
+    return []
+
+
+def rebuild(value: Any, parts: list[Value]) -> Any:
+    """`value` with its values of run time replaced, taking them from the front of `parts`."""
+    if isinstance(value, RunTime):
+        return value.with_value(parts.pop(0))
+    if isinstance(value, Structure):
+        return value.with_items(tuple(rebuild(item, parts) for item in value))
+    if isinstance(value, tuple):
+        return tuple(rebuild(item, parts) for item in value)
+    return value
 
 
 @dataclass(frozen=True)

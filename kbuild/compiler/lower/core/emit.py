@@ -104,6 +104,7 @@ class Emitter:
         self.func = func
         self.target = target
         self.extra_warps: int = func.attrs.get("extra_warps", 0)
+        self.explicit_layouts: bool = func.attrs.get("explicit_layouts", False)
         """Warps that a launch has besides the program's, after them."""
         self.warps = Warps(func.attrs.get("num_warps", 4))
         """The warps that run the code."""

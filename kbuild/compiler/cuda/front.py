@@ -159,11 +159,10 @@ class _Unit:
         name = self.name
         text = text_of(self.path) + _SIGNATURE
         expressions = (name, f"&kbuild_signature<decltype(&{name})>")
-        for with_cccl in (False, True) if not needs_cccl(self.closure.names) else (True,):
-            headers = header_path(self.include, with_cccl)
-            result = run_nvrtc(text, self.path, self.flags(arch, headers), dict(headers.texts), expressions)
-            if result.ptx is not None or not lacks_cccl(result.log):
-                break
+        with_cccl = needs_cccl(self.closure.names)
+        result = self.made(text, arch, expressions, with_cccl)
+        if not with_cccl and lacks_cccl(result.log):
+            result = self.made(text, arch, expressions, True)
         if result.ptx is None:
             found = [one for one in diagnostics(result.log) if one.kind == "error"]
             if not found:
@@ -171,10 +170,16 @@ class _Unit:
             raise ErrorGroup(self.errors(found))
         return result
 
+    def made(self, text: str, arch: str, expressions: Sequence[str], with_cccl: bool) -> NvrtcResult:
+        """What NVRTC makes of a text, with the headers of CCCL or without."""
+        headers = header_path(self.include, with_cccl)
+        return run_nvrtc(text, self.path, self.flags(arch, headers), dict(headers.texts), expressions)
+
     def flags(self, arch: str, headers: HeaderPath) -> list[str]:
         """The options of NVRTC."""
         options = self.options
-        found = [f"-arch={arch}", f"-std=c++{options.std}"]
+        # A virtual architecture: for a real one NVRTC assembles the code, too.
+        found = [f"-arch={arch.replace('sm_', 'compute_')}", f"-std=c++{options.std}"]
         found += ["-lineinfo"] * options.lineinfo + ["-fmad=false"] * (not options.enable_fp_fusion)
         found += ["--use_fast_math"] * options.fast_math + ["-DNDEBUG"] * (not options.debug)
         found += [f"-D{name}={definition(value)}" for name, value in self.macros.items()]

@@ -312,7 +312,8 @@ class _PtxParser:
         if cursor.accept(".callprototype"):
             start = cursor.starts[cursor.index]
             while not cursor.accept(";"):
-                cursor.take() or cursor.fail("the prototype does not end")
+                if not cursor.take():
+                    cursor.fail("the prototype does not end")
             return CallPrototype(name, cursor.text[start : cursor.starts[cursor.index - 1]].strip())
         return Label(name)
 

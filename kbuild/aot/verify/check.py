@@ -154,13 +154,14 @@ def check(
             artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget
         )
 
-    report = launched(_observers(types, right, task, run), STEP_BUDGET)
+    names = [name for name, _ in artifact.metadata.params]
+    report = launched(_observers(names, right, task, run), STEP_BUDGET)
     problems, largest = [str(finding) for finding in once(report.findings)], 0.0
     if any(finding.kind == ENDLESS for finding in report.findings):
         looks = Looks()
         launched([looks], STEP_BUDGET // 50)
         problems = [f"{problem}\n{looks}" if problem.startswith(ENDLESS) else problem for problem in problems]
-    for name, output in zip(types, report.outputs):
+    for name, output in zip(names, report.outputs):
         if output is not None and not report.findings:
             found = compare(
                 pointee_of(types[name]),
@@ -176,13 +177,14 @@ def check(
 
 
 def _observers(
-    types: Mapping[str, Type], right: Reference, task: VerifyTask, run: LaunchRun
+    arguments: Sequence[str], right: Reference, task: VerifyTask, run: LaunchRun
 ) -> list[RaceDetector]:
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
     unread, early = (
-        [place for place, name in enumerate(types) if name in names] for names in (right.unread, task.early)
+        [place for place, name in enumerate(arguments) if name in names]
+        for names in (right.unread, task.early)
     )
     return [RaceDetector(LENIENT if task.lenient else (), unread, early)]
 

@@ -47,7 +47,7 @@ def run_one(
     )
     lines = [
         f"{name}: {_summary(pointee_of(types[name]), arguments[name], output)}"
-        for name, output in zip(types, report.outputs)
+        for (name, _), output in zip(artifact.metadata.params, report.outputs)
         if output is not None
     ]
     return lines + report.printed, [str(finding) for finding in report.findings]

@@ -13,7 +13,7 @@ from typing import Any
 
 from kbuild.compiler.backend.given_code import GivenCode
 from kbuild.compiler.cuda.diagnostics import NAMES, Diagnostic, diagnostics, warnings_in
-from kbuild.compiler.cuda.headers import HeaderPath, header_path
+from kbuild.compiler.cuda.headers import HeaderPath, header_path, lacks_cccl, needs_cccl
 from kbuild.compiler.cuda.includes import Closure, closure
 from kbuild.compiler.cuda.mangling import CppType, Unknown, parameter_types
 from kbuild.compiler.cuda.nvrtc import NvrtcResult, run_nvrtc
@@ -21,8 +21,8 @@ from kbuild.compiler.cuda.ptx_text import (
     bounds_of,
     for_launches,
     is_accelerated,
+    reduced,
     with_version,
-    without_variables,
 )
 from kbuild.compiler.cuda.signature import agrees, definition, given_template, headers_of, word_of
 from kbuild.compiler.cuda.source import CudaKernel, find_kernel, text_of
@@ -62,8 +62,7 @@ def compile_cuda(
     parameters = _agreed(kernel, signature, types)
     entry = result.names[0]
     _check_bounds(kernel, result.ptx, entry, options)
-    ptx = without_variables(result.ptx, {result.names[1]})
-    ptx = for_launches(ptx, entry, options)
+    ptx = for_launches(reduced(result.ptx, entry), entry, options)
     return GivenCode(
         stage="ptx",
         text=with_version(ptx, target.ptx_feature),
@@ -95,10 +94,6 @@ class _Unit:
     @cached_property
     def closure(self) -> Closure:
         return closure(self.path, self.include)
-
-    @cached_property
-    def headers(self) -> HeaderPath:
-        return header_path(self.include, self.closure.names)
 
     @cached_property
     def macros(self) -> dict[str, Any]:
@@ -147,7 +142,7 @@ class _Unit:
         accelerated = self.target.code_arch(True)
         if accelerated != arch and self.may_be_accelerated():
             result = self.run(accelerated)
-            if is_accelerated(result.ptx or ""):
+            if is_accelerated(reduced(result.ptx or "", result.names[0])):
                 return result
         return self.run(arch)
 
@@ -164,7 +159,10 @@ class _Unit:
         name = self.name
         text = text_of(self.path) + _SIGNATURE
         expressions = (name, f"&kbuild_signature<decltype(&{name})>")
-        result = run_nvrtc(text, self.path, self.flags(arch), dict(self.headers.texts), expressions)
+        with_cccl = needs_cccl(self.closure.names)
+        result = self.made(text, arch, expressions, with_cccl)
+        if not with_cccl and lacks_cccl(result.log):
+            result = self.made(text, arch, expressions, True)
         if result.ptx is None:
             found = [one for one in diagnostics(result.log) if one.kind == "error"]
             if not found:
@@ -172,15 +170,21 @@ class _Unit:
             raise ErrorGroup(self.errors(found))
         return result
 
-    def flags(self, arch: str) -> list[str]:
+    def made(self, text: str, arch: str, expressions: Sequence[str], with_cccl: bool) -> NvrtcResult:
+        """What NVRTC makes of a text, with the headers of CCCL or without."""
+        headers = header_path(self.include, with_cccl)
+        return run_nvrtc(text, self.path, self.flags(arch, headers), dict(headers.texts), expressions)
+
+    def flags(self, arch: str, headers: HeaderPath) -> list[str]:
         """The options of NVRTC."""
         options = self.options
-        found = [f"-arch={arch}", f"-std=c++{options.std}"]
+        # A virtual architecture: for a real one NVRTC assembles the code, too.
+        found = [f"-arch={arch.replace('sm_', 'compute_')}", f"-std=c++{options.std}"]
         found += ["-lineinfo"] * options.lineinfo + ["-fmad=false"] * (not options.enable_fp_fusion)
         found += ["--use_fast_math"] * options.fast_math + ["-DNDEBUG"] * (not options.debug)
         found += [f"-D{name}={definition(value)}" for name, value in self.macros.items()]
         found += [f"--pre-include={header}" for header in headers_of(self.constexprs)]
-        found += [f"-I{folder}" for folder in (os.path.dirname(self.path) or ".", *self.headers.folders)]
+        found += [f"-I{folder}" for folder in (os.path.dirname(self.path) or ".", *headers.folders)]
         return found
 
     def errors(self, found: Sequence[Diagnostic]) -> list[CompileError]:

@@ -1,7 +1,7 @@
 """The headers that NVRTC is given: those of NVIDIA's wheels, and stand-ins for those of a host's C++ library.
 
 NVRTC has no headers of its own. `cuda_fp16.h` and its like come with nvidia-cuda-runtime, parts of them with nvidia-cuda-crt,
-and `cuda/std/…` and `cub/…` with nvidia-cuda-cccl, which is searched where a source names it: with it in the path other headers
+and `cuda/std/…` and `cub/…` with nvidia-cuda-cccl, which is searched where a source takes it: with it in the path other headers
 of CUDA include much more, and a compilation takes 20 times as long.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -26,8 +26,8 @@ _WHEELS = {
 }
 """Wheels with headers, and one of each."""
 _CCCL = "nvidia-cuda-cccl"
-_OF_CCCL = re.compile(r"(?:cuda|cub|thrust|nv|cutlass|cute)/")
-"""Names of headers that are in CCCL, or in libraries that are built on it."""
+_OF_CCCL = re.compile(r"(?:cuda|cub|thrust|nv|cutlass|cute|cooperative_groups)/|cooperative_groups\.h")
+"""Names of headers that are in CCCL, or include some that are."""
 _IN_CCCL = (
     *(
         "algorithm",
@@ -155,14 +155,20 @@ def needs_cccl(names: Iterable[str]) -> bool:
     return any(_OF_CCCL.match(name) or name in _IN_CCCL for name in names)
 
 
-def header_path(include: Iterable[str], included: Collection[str], root: str = "") -> HeaderPath:
-    """Where the headers are for a source that includes those of the names `included`.
+def lacks_cccl(log: str) -> bool:
+    """Whether a compilation failed for want of one of CCCL's headers, which a header of CUDA includes."""
+    return any(
+        needs_cccl([name]) for name in re.findall(r'(?:cannot|could not) open source file "([^"]+)"', log)
+    )
+
+
+def header_path(include: Iterable[str], with_cccl: bool, root: str = "") -> HeaderPath:
+    """Where the headers are, with those of CCCL or without.
 
     `include` are folders of the manifest, below `root`, or in wheels: `nvidia-cutlass:cutlass_library/source/include`.
     Raises `UsageError` for a folder that is not there, `ToolError` where a wheel of NVIDIA's is missing.
     """
     own = [include_folder(one, root) for one in include]
-    with_cccl = needs_cccl(included)
     wheels = [wheel_folder(name) for name in _WHEELS if with_cccl or name != _CCCL]
     return HeaderPath(tuple(dict.fromkeys([*own, *wheels])), tuple(standard_headers(with_cccl).items()))
 
@@ -204,10 +210,10 @@ def _candidates(name: str) -> Iterator[Path]:
             yield Path(os.path.abspath(str(file.locate()).removesuffix(_WHEELS[name])))
 
 
-def versions(include: Iterable[str] = (), with_cccl: bool = False) -> dict[str, str]:
+def versions(include: Iterable[str] = ()) -> dict[str, str]:
     """The versions of NVRTC, of the wheels with headers, and of those that `include` names; empty for one that is not
     installed."""
-    names = ["nvidia-cuda-nvrtc", *(name for name in _WHEELS if with_cccl or name != _CCCL)]
+    names = ["nvidia-cuda-nvrtc", *_WHEELS]
     names += [wheel for entry in include for wheel, colon, _ in [entry.rpartition(":")] if colon]
     return {name: _version(name) for name in names}
 

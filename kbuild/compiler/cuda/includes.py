@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from kbuild.compiler.cuda.headers import include_folder, needs_cccl, versions
+from kbuild.compiler.cuda.headers import include_folder, versions
 from kbuild.compiler.cuda.source import CudaSource, read_file, text_of
 from kbuild.compiler.cuda.tokens import tokens
 from kbuild.errors import KbuildError
@@ -72,7 +72,7 @@ def cuda_digest(path: str, places: bool = False, include: Collection[str] = (), 
     for text in _texts(found, places):
         hasher.update(text.encode())
         hasher.update(b"\0")
-    for entry in sorted(versions(include, needs_cccl(found.names)).items()):
+    for entry in sorted(versions(include).items()):
         hasher.update(repr(entry).encode())
     return hasher.hexdigest()
 

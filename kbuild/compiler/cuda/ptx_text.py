@@ -9,6 +9,7 @@ code, where ptxas takes it into account, and where the driver and the emulator r
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kbuild.options import Block, CompileOptions
@@ -17,6 +18,14 @@ _DIRECTIVE = re.compile(
     r"^\.(maxntid|reqntid|maxnreg|minnctapersm|reqnctapercluster|explicitcluster)\b[ \t]*([^\n]*)\n",
     re.MULTILINE,
 )
+_SCAN = re.compile(
+    r'(?P<skip>//[^\n]*|/\*.*?\*/|"[^"\n]*")|(?P<word>[.%]?[A-Za-z_$][\w$]*)|[{}();\n]',
+    re.DOTALL,
+)
+_COMMENT = re.compile(r"//[^\n]*")
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_LINES = (".version", ".target", ".address_size", ".file", ".section", ".pragma")
+"""Directives at the top level that end with their line."""
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
 _ACCELERATED = re.compile(
     r"\b(?:wgmma|setmaxnreg|tcgen05|tensormap\.replace)\b|\.multicast::cluster\b|\.kind::|\bcvt\.\S*\.(?:e2m1|e2m3|e3m2|ue8m0)"
@@ -71,13 +80,49 @@ def for_launches(ptx: str, entry: str, options: CompileOptions) -> str:
     return f"{ptx[:start]}{_DIRECTIVE.sub('', head)}{lines}{ptx[start + len(head) :]}"
 
 
-def without_variables(ptx: str, symbols: set[str]) -> str:
-    """The text without the declarations of some global variables, which nothing uses."""
-    return "".join(
-        line
-        for line in ptx.splitlines(keepends=True)
-        if not (".global" in line.split(" ")[:2] and line.rstrip(";\n").split(" ")[-1] in symbols)
-    )
+def reduced(ptx: str, entry: str) -> str:
+    """The text with one kernel, and what that needs of functions and variables: NVRTC compiles all kernels of a file."""
+    items = [*_items(ptx)]
+    texts: dict[str, list[str]] = {}  # A function may be declared before it is defined.
+    for name, text in items:
+        texts.setdefault(name, []).append(text)
+    needed, waiting = {""}, [entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += {
+                word for text in texts[name] for word in _WORD.findall(_COMMENT.sub("", text))
+            } & texts.keys()
+    return "".join(text for name, text in items if name in needed)
+
+
+def _items(ptx: str) -> Iterator[tuple[str, str]]:
+    """The parts of a text at its top level, each with the name that it declares: empty for directives of a line.
+    Comments between parts are left out, for they name parts that need not be there."""
+    text, name, kind, depth, end = "", "", "", 0, 0
+    for match in _SCAN.finditer(ptx):
+        text += ptx[end : match.start()]
+        end = match.end()
+        is_comment = match.lastgroup == "skip" and not match[0].startswith('"')
+        if not (is_comment and depth == 0 and kind):
+            text += match[0]
+        if match.lastgroup == "word" and depth == 0:
+            word = match[0]
+            if word in _LINES:
+                kind = "line"
+            elif word in (".entry", ".func"):
+                kind = "function"
+            elif kind in ("", "between"):
+                kind = "variable"
+            elif kind != "line" and not name and not word.startswith("."):
+                name = word
+        depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(match[0], 0)
+        ends = {"\n": "line", "}": "function", ";": kind}.get(match[0])
+        if depth == 0 and ends == kind and kind not in ("", "between"):
+            yield name, text
+            text, name, kind = "", "", "between"
+    yield "", text
 
 
 def with_version(ptx: str, feature: str) -> str:

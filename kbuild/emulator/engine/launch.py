@@ -10,7 +10,7 @@ import numpy as np
 
 from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.async_ops.timing import Late, Timing, timing_named
-from kbuild.emulator.engine.arguments import Argument, place
+from kbuild.emulator.engine.arguments import Argument, array_of, place
 from kbuild.emulator.engine.cta import Cluster, Cta
 from kbuild.emulator.engine.findings import EmulationError, Fault, Finding
 from kbuild.emulator.engine.memory import (
@@ -96,9 +96,9 @@ def run(
     findings = launch.run()
     outputs = [
         None
-        if address is None
+        if address is None or array is None
         else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
-        for array, address in zip(arguments, addresses)
+        for array, address in zip(map(array_of, arguments), addresses)
     ]
     return Report(outputs, findings, launch.steps, launch.printed)
 
@@ -108,6 +108,10 @@ def checkers_named(checks: str) -> list[Observer]:
     if checks not in ("", "strict", "lenient"):
         raise EmulationError(f"unknown checks {checks!r}", help="known are strict and lenient")
     return [RaceDetector(LENIENT if checks == "lenient" else ())] if checks else []
+
+
+_FUNCTION_BYTES = 16
+"""From the address of a function to that of the next; nothing can be read there."""
 
 
 class Launch:
@@ -189,6 +193,8 @@ class Launch:
         """Give every variable its address; dynamic shared memory comes after the static, and red zones
         between them."""
         variables = (*self.program.module.variables, *self.program.variables)
+        for number, function in enumerate(self.program.module.functions, 1):
+            self.symbols[function.name] = _FUNCTION_BYTES * number  # Below all memory.
         self.local_size, position = 0, self.shared_base
         fixed = [
             size_of(variable) for variable in variables if variable.space == "shared" and size_of(variable)

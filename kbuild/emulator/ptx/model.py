@@ -189,6 +189,15 @@ class BranchTargets:
 
 
 @dataclass(frozen=True)
+class CallPrototype:
+    """`name: .callprototype (…) _ (…);`: what functions that a call by address may reach have for parameters."""
+
+    name: str
+    text: str
+    """After the word `.callprototype`, as written."""
+
+
+@dataclass(frozen=True)
 class Pragma:
     """`.pragma "…";`: no meaning here, but kept."""
 
@@ -223,7 +232,7 @@ class Variable:
     """For a kernel's parameter what `.ptr` says: its space and alignment."""
 
 
-Statement = Instruction | Label | BranchTargets | Pragma | RegisterDeclaration | Variable
+Statement = Instruction | Label | BranchTargets | CallPrototype | Pragma | RegisterDeclaration | Variable
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kbuild.emulator.ptx.model import (
     Address,
     BranchTargets,
+    CallPrototype,
     Immediate,
     Instruction,
     Label,
@@ -293,7 +294,7 @@ class _PtxParser:
             elif cursor.tokens[cursor.index + 1] == ":":
                 name = self._resolve(cursor.take())
                 cursor.take()
-                statements.append(self._targets(name) if cursor.next == ".branchtargets" else Label(name))
+                statements.append(self._labelled(name))
             elif token == ";":
                 cursor.take()
             elif not token:
@@ -301,12 +302,20 @@ class _PtxParser:
             else:
                 statements.append(self._instruction())
 
-    def _targets(self, name: str) -> BranchTargets:
-        """A list of labels, after its own."""
-        self.cursor.take()
-        labels = tuple(map(self._resolve, self._names()))
-        self.cursor.expect(";")
-        return BranchTargets(name, labels)
+    def _labelled(self, name: str) -> Label | BranchTargets | CallPrototype:
+        """What a label names: a place, a list of labels, or a prototype."""
+        cursor = self.cursor
+        if cursor.accept(".branchtargets"):
+            labels = tuple(map(self._resolve, self._names()))
+            cursor.expect(";")
+            return BranchTargets(name, labels)
+        if cursor.accept(".callprototype"):
+            start = cursor.starts[cursor.index]
+            while not cursor.accept(";"):
+                if not cursor.take():
+                    cursor.fail("the prototype does not end")
+            return CallPrototype(name, cursor.text[start : cursor.starts[cursor.index - 1]].strip())
+        return Label(name)
 
     def _declare_labels(self) -> None:
         """Labels may be used before they are defined; find those of this scope, not of inner ones."""

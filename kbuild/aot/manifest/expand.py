@@ -319,6 +319,8 @@ _OPERATOR_WORDS = {
 
 def _hint_word(type_: str) -> str:
     """The specialisation of an argument in a file name; empty for the usual one."""
+    if type_.startswith("tensordesc"):
+        return ""  # What follows a colon there is no hint.
     _, _, hint = type_.partition(":")
     if type_.startswith("*"):
         return {"8": "d8", "16": ""}.get(hint, "any")

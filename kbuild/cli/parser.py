@@ -26,6 +26,7 @@ examples:
 
   kbuild tune matmul                            time what [kernel.tune] lists, on the GPU at hand
   kbuild verify -k                              the variants' PTX, run on the CPU and compared
+  kbuild count sgemm                            transactions and bank conflicts of a launch, by source line
   kbuild mutate add --group sync                mistakes made in their PTX, and which of them that finds
   kbuild run add.py:add_kernel -s 'x=*fp32,n=i32' -c BLOCK=64 --arg n=50,x=random:50
   KBUILD_LIBCUDA=$(kbuild stand-in) pytest      the wheel's own tests, without a GPU
@@ -212,6 +213,14 @@ def _add_checking(verbs: _Verbs) -> None:
             no_cache="run everything again",
         )
     )
+    counting = verbs.add(
+        "count",
+        "Count what the variants ask of memory, by source line: transactions, bank conflicts, occupancy.",
+        "-C -q --json --arch",
+    )
+    counting.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    counting.add_argument("--variant", default="", metavar="NAME", help="this variant alone")
+    counting.add_argument("--case", type=_positive, default=1, metavar="N", help="the Nth launch (default 1)")
     _add_mutate(
         verbs.add(
             "mutate",

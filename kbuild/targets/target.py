@@ -29,6 +29,8 @@ class Limits:
     """Shared memory that one program may use."""
     max_warps: int
     """Warps that a multiprocessor holds."""
+    max_programs: int = 32
+    """Programs that a multiprocessor holds, however small they are."""
     cluster_size: int = 1
     """Programs of a cluster on every device of the architecture; 1 where there are no clusters."""
     registers: int = 255
@@ -51,6 +53,21 @@ class Limits:
         by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
         by_registers = self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps)
         return min(by_shared, self.max_warps // warps, by_registers)
+
+    def occupancy(self, shared: int, warps: int, registers: int) -> tuple[int, str]:
+        """How many programs of so many warps and bytes of shared memory a multiprocessor holds at once, and which resource
+        allows no more."""
+        none = self.reserved_shared_bytes
+        bounds = {
+            "warps": self.max_warps // warps,
+            "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
+            "shared memory": (self.shared_bytes + none) // (shared + none)
+            if shared <= self.shared_bytes
+            else 0,
+            "programs": self.max_programs,
+        }
+        name = min(bounds, key=lambda name: bounds[name])
+        return bounds[name], name
 
 
 @dataclass(frozen=True)

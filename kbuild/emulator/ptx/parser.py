@@ -28,6 +28,7 @@ from kbuild.emulator.ptx.model import (
     Variable,
     Vector,
 )
+from kbuild.emulator.ptx.places import Places
 from kbuild.emulator.ptx.tokens import Cursor
 
 _LINKAGES = ("visible", "extern", "weak", "common")
@@ -106,6 +107,7 @@ class _PtxParser:
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.source: SourceLine | None = None
+        self.places = Places()
         self.scopes: list[dict[str, str]] = []
         self.scope_count = 0
         self.registers: dict[str, Register] = {}
@@ -219,7 +221,7 @@ class _PtxParser:
     def _function(self, linkage: str) -> PtxFunction:
         cursor = self.cursor
         is_entry, line = cursor.dotted() == "entry", cursor.line
-        self.scopes, self.registers, self.source = [{}], {}, None
+        self.scopes, self.registers, self.source, self.places = [{}], {}, None, Places()
         results = self._parameters() if cursor.next == "(" else ()
         name = cursor.name()
         parameters = self._parameters() if cursor.next == "(" else ()
@@ -334,7 +336,7 @@ class _PtxParser:
         cursor = self.cursor
         word = cursor.dotted()
         if word == "loc":
-            self.source = self._loc()
+            self.source = self.places.read(cursor, self.source)
             return
         if word == "pragma":
             statements.append(Pragma(cursor.take().strip('"')))
@@ -346,28 +348,6 @@ class _PtxParser:
             cursor.index -= 1
             cursor.fail(f"unknown directive {cursor.next} in a function")
         cursor.expect(";")
-
-    def _loc(self) -> SourceLine:
-        cursor = self.cursor
-        file, line, column = cursor.integer(), cursor.integer(), cursor.integer()
-        start, last = cursor.starts[cursor.index], 0
-        while cursor.accept(","):
-            word = cursor.name()
-            last = cursor.index
-            if word == "function_name":
-                cursor.name()
-                last = cursor.index
-                if cursor.accept("+"):
-                    cursor.integer()
-                    last = cursor.index
-            elif word == "inlined_at":
-                for _ in range(3):
-                    cursor.integer()
-                last = cursor.index
-            else:
-                cursor.fail(f"unknown attribute {word} of .loc")
-        end = cursor.starts[last - 1] + len(cursor.tokens[last - 1]) if last else start
-        return SourceLine(file, line, column, cursor.text[start + 1 : end].strip() if last else "")
 
     def _registers(self, statements: list[Statement]) -> None:
         cursor = self.cursor

@@ -16,7 +16,7 @@ import pytest
 from kbuild.emulator.driver import FakeDriver, codes, host
 from kbuild.emulator.driver.table import FUNCTIONS, form_of
 from tests.emulator.driver.cuda import ADD_ONE
-from tests.fake_gpu import on_fake_gpu
+from tests.emulator.fake_gpu import on_fake_gpu
 
 ENUMS = {
     codes.DriverResult: ("CUresult", ""),

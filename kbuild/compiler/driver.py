@@ -20,7 +20,7 @@ from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, ptxa
 from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
-from kbuild.compiler.frontend import build_module
+from kbuild.compiler.frontend import build_module, kernel_signature
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
@@ -56,6 +56,10 @@ class Metadata:
     params: tuple[tuple[str, str], ...]
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their
     type is the text of a `TensorMapType`: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`."""
+    signature: tuple[tuple[str, str], ...] | None = None
+    """Name and type of each run-time argument in the source's order, as signatures spell them, so with what is assumed of
+    it: `("n", "i32:16")`, `("strides", "(i32, i32:1)")`.  Arguments that are one are not among `params`.  None where the
+    source was LLVM or PTX, which do not say."""
     tma: tuple[str, ...] = ()
     """Which loads of loops use TMA, and why the others do not."""
     registers: int | None = None
@@ -269,6 +273,7 @@ class _Compilation:
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
+        self.signature: tuple[tuple[str, str], ...] = ()
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
         if self.dump is not None:
@@ -293,6 +298,7 @@ class _Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         log = PassLog(self.dump)
+        self.signature = kernel_signature(module)
         if start == "ttir":
             with self.timed("ttir"):
                 run_pipeline(module, self.target, self.target.tensor_pipeline, log)
@@ -369,6 +375,7 @@ class _Compilation:
             shared=attrs.get("shared", 0),
             extra_warps=attrs.get("extra_warps", 0),
             params=_parameters(module.kernel),
+            signature=self.signature,
             tma=tuple(attrs.get("tma", ())),
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
             conversions=sum(

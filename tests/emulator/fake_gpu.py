@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def on_fake_gpu(
         def test(tmp_path: Path) -> None:
             pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'kbuild[gpu]'")
             place = function.__module__, function.__name__
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            with ProcessPoolExecutor(1, mp_context=_server()) as pool:
                 run = pool.submit(
                     _run, place, devices or ("sm_90",), settings, dict(environment or {}), tmp_path
                 )
@@ -44,6 +45,16 @@ def on_fake_gpu(
     return decorate
 
 
+@functools.cache
+def _server() -> BaseContext:
+    """A process that others are forked from: it has imported what they need, and opened no driver."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(
+        ["numpy", "kbuild.emulator.driver", "kbuild.compiler.driver", "cuda.core", "pytest"]
+    )
+    return context
+
+
 def _run(
     place: tuple[str, str],
     devices: tuple[str, ...],
@@ -55,7 +66,7 @@ def _run(
     os.environ.update(environment)
     os.chdir(folder)
     module, name = place
-    with FakeDriver(devices, folder=folder / "libraries", **settings) as driver:
+    with FakeDriver(devices, folder=folder.parent / "libraries", **settings) as driver:
         os.environ["KBUILD_LIBCUDA"] = str(driver.path)
         try:
             getattr(importlib.import_module(module), name).body(driver)

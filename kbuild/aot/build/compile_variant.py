@@ -115,6 +115,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "registers": metadata.registers,
         "serialized": list(metadata.serialized),
         "shared": metadata.shared,
+        "signature": [[name, type_] for name, type_ in metadata.signature or ()],
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
         "tma": list(metadata.tma),

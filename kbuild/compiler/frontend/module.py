@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
 from kbuild.compiler.frontend.scope import Frame, Poisoned
-from kbuild.compiler.frontend.signature import argument_types, constexpr_value, with_elements
+from kbuild.compiler.frontend.signature import argument_types, constexpr_value, spelled, with_elements
 from kbuild.compiler.frontend.sources.files import find_function
 from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.compiler.frontend.sources.live import live_function
@@ -55,6 +55,7 @@ def build_module(
     func = Func(function.name, block, options.attributes(), hints)
     func.loc = function.loc
     reader = calls.CallVisitor(Module([func]), block, options.num_warps, options.debug or function.debug)
+    reader.module.signature = spelled(function, flat, tuples)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)

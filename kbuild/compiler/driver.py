@@ -22,7 +22,7 @@ from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.cuda.source import cuda_source
-from kbuild.compiler.frontend import build_module
+from kbuild.compiler.frontend import build_module, kernel_signature
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
@@ -60,6 +60,10 @@ class Metadata:
     params: tuple[tuple[str, str], ...]
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their
     type is the text of a `TensorMapType`: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`."""
+    signature: tuple[tuple[str, str], ...] | None = None
+    """Name and type of each run-time argument in the source's order, as signatures spell them, so with what is assumed of
+    it: `("n", "i32:16")`, `("strides", "(i32, i32:1)")`.  Arguments that are one are not among `params`.  None where the
+    source was LLVM or PTX, which do not say."""
     tma: tuple[str, ...] = ()
     """Which loads of loops use TMA, and why the others do not."""
     registers: int | None = None
@@ -283,6 +287,7 @@ class _Compilation:
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
+        self.signature: tuple[tuple[str, str], ...] = ()
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
         if self.dump is not None:
@@ -307,6 +312,7 @@ class _Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         log = PassLog(self.dump)
+        self.signature = kernel_signature(module)
         over_ttir, to_ttgir = pipelines_of(module, self.target)
         if start == "ttir":
             with self.timed("ttir"):
@@ -361,6 +367,7 @@ class _Compilation:
 
         with self.timed("ptx"):
             code = compile_cuda(path, function, signature, constexprs, self.target, self.options)
+        self.signature = tuple(signature.items())
         return self.from_code(code)
 
     def ptx_of(self, llir: str, fuses: bool) -> str:
@@ -392,6 +399,7 @@ class _Compilation:
             block=code.block,
             shared=code.shared,
             params=code.params,
+            signature=self.signature or None,
             waits_for_launches=code.waits_for_launches,
             warnings=code.warnings,
             stage_seconds=self.seconds,
@@ -412,6 +420,7 @@ class _Compilation:
             block=(32 * (options.num_warps + attrs.get("extra_warps", 0)), 1, 1),
             shared=attrs.get("shared", 0),
             params=_parameters(module.kernel),
+            signature=self.signature,
             tma=tuple(attrs.get("tma", ())),
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
             conversions=sum(

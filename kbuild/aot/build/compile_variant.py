@@ -122,6 +122,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "registers": metadata.registers,
         "serialized": list(metadata.serialized),
         "shared": metadata.shared,
+        "signature": [[name, type_] for name, type_ in metadata.signature or ()],
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
         "static_shared": metadata.static_shared,

@@ -86,10 +86,12 @@ def tune_all(
 
 
 def open_machine(ordinal: int, environment: Mapping[str, str]) -> TimingDevice:
-    """The GPU; ToolError where there is none."""
-    from kbuild.aot.tune import gpu  # numpy, and the interpreter's formats: merging does not need them.
+    """The GPU; ToolError where there is none, or no cuda-core."""
+    from kbuild.aot.tune.gpu import (
+        TuningGpu,  # cuda-core, which is an extra, and numpy: merging needs neither.
+    )
 
-    return gpu.Gpu(ordinal, environment.get("KBUILD_LIBCUDA") or gpu.LIBRARY)
+    return TuningGpu(ordinal, environment.get("KBUILD_LIBCUDA"))
 
 
 def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: DeviceFacts | None) -> tuple[str, ...]:

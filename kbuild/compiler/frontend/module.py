@@ -8,7 +8,13 @@ from typing import Any
 
 from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
 from kbuild.compiler.frontend.scope import Frame, Poisoned
-from kbuild.compiler.frontend.signature import ArgumentType, argument_types, constexpr_value, with_elements
+from kbuild.compiler.frontend.signature import (
+    ArgumentType,
+    argument_types,
+    constexpr_value,
+    spelled,
+    with_elements,
+)
 from kbuild.compiler.frontend.sources.files import find_function
 from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.compiler.frontend.sources.live import live_function
@@ -60,6 +66,7 @@ def build_module(
     func.loc = function.loc
     debug = options.debug or function.debug
     reader = calls.CallVisitor(Module([func]), block, options.num_warps, debug, function.explicit_layouts)
+    reader.module.signature = spelled(function, flat, tuples)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)

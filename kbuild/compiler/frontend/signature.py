@@ -10,7 +10,8 @@ from typing import Any
 from kbuild.compiler.frontend.layout_text import is_layout_text, layout_of_text
 from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.live import convert_constant
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Module, Value
+from kbuild.compiler.ir.types import DescriptorType, PointerType
 from kbuild.compiler.layout.gluon import NVMMASharedLayout
 from kbuild.compiler.semantic.types import (
     BY_SIGNATURE_NAME,
@@ -212,12 +213,12 @@ def with_elements(
     names = [parameter.name for parameter in function.parameters if not parameter.constexpr]
     found: dict[str, str] = {}
     for name, given in signature.items():
-        items: list[Any] | None = [*given] if isinstance(given, tuple | list) else _tuple_items(given)
+        items: list[Any] | None = [*given] if isinstance(given, tuple | list) else tuple_items(given)
         if items is None:
             found[name] = str(given)
             continue
         found |= {f"{name}_{index}": item for index, item in enumerate(items)}
-        if not items or any(not isinstance(item, str) or _tuple_items(item) for item in items):
+        if not items or any(not isinstance(item, str) or tuple_items(item) for item in items):
             help = 'write, for example, ("*fp32", "i32")'
             raise UsageError(f"argument {name}: {given!r} is not a tuple of types", function.loc, help)
     tuples: dict[str, tuple[str, ...]] = {}
@@ -236,7 +237,40 @@ def with_elements(
     return found, tuples
 
 
-def _tuple_items(text: Any) -> list[str] | None:
+def spelled(
+    function: SourceFunction, flat: Mapping[str, str], tuples: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, str], ...]:
+    """Name and type of each run-time argument in the order of the parameters, with the type of a tuple as one text;
+    `flat` and `tuples` are what `with_elements` gives."""
+    found: list[tuple[str, str]] = []
+    for name in (parameter.name for parameter in function.parameters):
+        if name in tuples:
+            found.append((name, f"({', '.join(flat[element].strip() for element in tuples[name])})"))
+        elif name in flat:
+            found.append((name, flat[name].strip()))
+    return tuple(found)
+
+
+def kernel_signature(module: Module) -> tuple[tuple[str, str], ...]:
+    """Name and type of each run-time argument of a module's kernel.  For one that was read from text, the types are
+    those of its parameters, without signs, and without the arguments that are one."""
+    if module.signature:
+        return module.signature
+    names = {str(dtype.ir): name for name, dtype in reversed(BY_SIGNATURE_NAME.items()) if name[0] != "u"}
+    kernel, found = module.kernel, []
+    known = [*kernel.argument_hints, *[{}] * (len(kernel.arguments) - len(kernel.argument_hints))]
+    for argument, hints in zip(kernel.arguments, known):
+        if not isinstance(argument.type, DescriptorType):
+            is_pointer = isinstance(argument.type, PointerType)
+            element = str(argument.type.pointee if isinstance(argument.type, PointerType) else argument.type)
+            name = f"{'*' * is_pointer}{names.get(element, element)}"
+            found.append(
+                (argument.name, f"{name}:{hints['divisibility']}" if "divisibility" in hints else name)
+            )
+    return tuple(found)
+
+
+def tuple_items(text: Any) -> list[str] | None:
     """The types in `(i32, tensordesc<fp16[64, 64]>)`; None for the type of a single argument."""
     stripped = text.strip() if isinstance(text, str) else ""
     if not (stripped.startswith("(") and stripped.endswith(")")):

@@ -11,111 +11,131 @@ from kbuild.emulator.driver.core import Driver
 from kbuild.emulator.driver.devices import Device, DriverContext
 from kbuild.emulator.driver.modules import LoadedFunction, LoadedModule
 from kbuild.emulator.driver.streams import Stream
-from kbuild.emulator.driver.table import FUNCTIONS, Int, Pointer, Unsigned, Word, call, exported
+from kbuild.emulator.driver.table import Int, Pointer, Size, Unsigned, Word, call, form_of
+
+_LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
+"""CUdriverProcAddress_flags."""
+_SYMBOL_NOT_FOUND, _VERSION_NOT_SUFFICIENT = 1, 2
+"""CUdriverProcAddressQueryResult."""
+_ANY_VERSION = 1 << 30
 
 
-@call(before_init=True)
+@call(2000, before_init=True)
 def cuInit(driver: Driver, flags: Unsigned) -> None:
     if flags:
         raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the flags have to be 0")
     driver.init()
 
 
-@call(before_init=True)
+@call(2020, before_init=True)
 def cuDriverGetVersion(driver: Driver, version: Pointer) -> None:
     host.put(version, "i", driver.settings.version)
 
 
 def _put_text(driver: Driver, result: int, text: int, is_name: bool) -> None:
-    address = driver.text(result, is_name)
+    address = driver.result_text(result, is_name)
     host.put(text, "Q", address or 0)
     if address is None:
         raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE)
 
 
-@call(since=6000, before_init=True)
+@call(6000, before_init=True)
 def cuGetErrorName(driver: Driver, result: Int, text: Pointer) -> None:
     _put_text(driver, result, text, True)
 
 
-@call(since=6000, before_init=True)
+@call(6000, before_init=True)
 def cuGetErrorString(driver: Driver, result: Int, text: Pointer) -> None:
     _put_text(driver, result, text, False)
 
 
-def _find_address(driver: Driver, symbol: int, function: int, version: int) -> bool:
-    """Put the address of the newest form of a function that a version has; returns whether it has one."""
+def _find_address(driver: Driver, symbol: int, function: int, version: int, flags: int) -> bool:
+    """Put the address of the form of a function that programs for a version mean; returns whether there is one."""
+    if flags not in (0, _LEGACY_STREAM, _PER_THREAD_STREAM):
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"flags {flags}")
     name = host.read_text(symbol)
-    known = {one.name: one for one in exported(min(version, driver.settings.version))}
-    forms = [
-        form for form in (f"{name}_v3", f"{name}_v2", name) if form in known and hasattr(driver.library, form)
-    ]
-    host.put(
-        function,
-        "Q",
-        ctypes.cast(getattr(driver.library, forms[0]), ctypes.c_void_p).value or 0 if forms else 0,
-    )
-    return bool(forms)
+    form = form_of(name, min(version, driver.settings.version), flags == _PER_THREAD_STREAM)
+    entry = getattr(driver.library, form.name, None) if form else None
+    host.put(function, "Q", ctypes.cast(entry, ctypes.c_void_p).value or 0 if entry else 0)
+    return entry is not None
 
 
-@call(since=11030, before_init=True)
+@call(11030, before_init=True)
 def cuGetProcAddress(driver: Driver, symbol: Pointer, function: Pointer, version: Int, flags: Word) -> None:
-    if not _find_address(driver, symbol, function, version):
+    if not _find_address(driver, symbol, function, version, flags):
         raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"no function {host.read_text(symbol)}")
 
 
-@call(since=12000, before_init=True)
+@call(12000, before_init=True)
 def cuGetProcAddress_v2(
     driver: Driver, symbol: Pointer, function: Pointer, version: Int, flags: Word, status: Pointer
 ) -> None:
-    is_found = _find_address(driver, symbol, function, version)
+    is_found = _find_address(driver, symbol, function, version, flags)
     if status:
-        host.put(status, "i", 0 if is_found else 2 if host.read_text(symbol) in FUNCTIONS else 1)
+        is_known = form_of(host.read_text(symbol), _ANY_VERSION) is not None
+        host.put(status, "i", 0 if is_found else _VERSION_NOT_SUFFICIENT if is_known else _SYMBOL_NOT_FOUND)
 
 
 # Devices
 
 
-@call()
+@call(2000)
 def cuDeviceGetCount(driver: Driver, count: Pointer) -> None:
     host.put(count, "i", len(driver.devices))
 
 
-@call()
+@call(2000)
 def cuDeviceGet(driver: Driver, device: Pointer, ordinal: Int) -> None:
     host.put(device, "i", driver.device(ordinal).ordinal)
 
 
-@call()
+@call(2000)
 def cuDeviceGetName(driver: Driver, name: Pointer, length: Int, device: Int) -> None:
     if length < 1:
         raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the buffer has no room for the name")
     host.write(name, driver.device(device).name.encode()[: length - 1] + b"\0")
 
 
-@call(since=9020, aliases=["cuDeviceGetUuid_v2"])
+@call(4010)
+def cuDeviceGetPCIBusId(driver: Driver, text: Pointer, length: Int, device: Int) -> None:
+    name = driver.device(device).pci_bus_id.encode() + b"\0"
+    if length < len(name):
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, "the buffer has no room for the name")
+    host.write(text, name)
+
+
+@call(4010)
+def cuDeviceGetByPCIBusId(driver: Driver, device: Pointer, text: Pointer) -> None:
+    name = host.read_text(text)
+    found = next((one.ordinal for one in driver.devices if one.pci_bus_id.lower() == name.lower()), None)
+    if found is None:
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_DEVICE, f"no device {name}")
+    host.put(device, "i", found)
+
+
+@call(9020, aliases={"cuDeviceGetUuid_v2": 11040})
 def cuDeviceGetUuid(driver: Driver, uuid: Pointer, device: Int) -> None:
     host.write(uuid, driver.device(device).uuid)
 
 
-@call()
+@call(2000)
 def cuDeviceGetAttribute(driver: Driver, value: Pointer, attribute: Int, device: Int) -> None:
     host.put(value, "i", driver.device(device).attribute(attribute))
 
 
-@call()
+@call(2000)
 def cuDeviceComputeCapability(driver: Driver, major: Pointer, minor: Pointer, device: Int) -> None:
     capability = driver.device(device).capability
     host.put(major, "i", capability // 10)
     host.put(minor, "i", capability % 10)
 
 
-@call()
+@call(3020)
 def cuDeviceTotalMem_v2(driver: Driver, size: Pointer, device: Int) -> None:
     host.put(size, "Q", driver.device(device).heap.total)
 
 
-@call()
+@call(4000)
 def cuDeviceCanAccessPeer(driver: Driver, answer: Pointer, device: Int, peer: Int) -> None:
     driver.device(device)
     driver.device(peer)
@@ -155,17 +175,18 @@ def _destroy(driver: Driver, context: DriverContext) -> None:
     driver.drop(context.handle)
 
 
-@call(since=7000)
+@call(7000)
 def cuDevicePrimaryCtxRetain(driver: Driver, context: Pointer, device: Int) -> None:
     of = driver.device(device)
     if of.primary is None:
         of.primary = _make_context(driver, of, True)
     of.primary.is_alive = True
+    of.primary.flags = of.primary_flags
     of.retained += 1
     host.put(context, "Q", of.primary.handle)
 
 
-@call(since=11000, aliases=["cuDevicePrimaryCtxRelease"])
+@call(11000, aliases={"cuDevicePrimaryCtxRelease": 7000})
 def cuDevicePrimaryCtxRelease_v2(driver: Driver, device: Int) -> None:
     of = driver.device(device)
     if of.primary is None or not of.retained:
@@ -175,7 +196,7 @@ def cuDevicePrimaryCtxRelease_v2(driver: Driver, device: Int) -> None:
         _reset(driver, of)
 
 
-@call(since=11000, aliases=["cuDevicePrimaryCtxReset"])
+@call(11000, aliases={"cuDevicePrimaryCtxReset": 7000})
 def cuDevicePrimaryCtxReset_v2(driver: Driver, device: Int) -> None:
     _reset(driver, driver.device(device))
 
@@ -186,21 +207,49 @@ def _reset(driver: Driver, device: Device) -> None:
         _end(driver, device.primary)
 
 
-@call(since=7000)
+@call(11000, aliases={"cuDevicePrimaryCtxSetFlags": 7000})
+def cuDevicePrimaryCtxSetFlags_v2(driver: Driver, device: Int, flags: Unsigned) -> None:
+    driver.device(device).primary_flags = flags
+
+
+@call(7000)
 def cuDevicePrimaryCtxGetState(driver: Driver, device: Int, flags: Pointer, active: Pointer) -> None:
-    host.put(flags, "I", 0)
+    host.put(flags, "I", driver.device(device).primary_flags)
     primary = driver.device(device).primary
     host.put(active, "i", int(primary is not None and primary.is_alive))
 
 
-@call()
+@call(3020)
 def cuCtxCreate_v2(driver: Driver, context: Pointer, flags: Unsigned, device: Int) -> None:
     made = _make_context(driver, driver.device(device), False)
+    made.flags = flags
     driver.stack.append(made)
     host.put(context, "Q", made.handle)
 
 
-@call()
+@call(11040)
+def cuCtxCreate_v3(
+    driver: Driver, context: Pointer, affinities: Pointer, count: Int, flags: Unsigned, device: Int
+) -> None:
+    if count:
+        raise Refused(
+            DriverResult.CUDA_ERROR_NOT_SUPPORTED, "the emulator's multiprocessors are not shared out"
+        )
+    cuCtxCreate_v2(driver, context, flags, device)
+
+
+@call(12050)
+def cuCtxCreate_v4(
+    driver: Driver, context: Pointer, parameters: Pointer, flags: Unsigned, device: Int
+) -> None:
+    if parameters:
+        raise Refused(
+            DriverResult.CUDA_ERROR_NOT_SUPPORTED, "contexts have no parameters besides their flags"
+        )
+    cuCtxCreate_v2(driver, context, flags, device)
+
+
+@call(4000)
 def cuCtxDestroy_v2(driver: Driver, context: Pointer) -> None:
     destroyed = driver.find(DriverContext, context)
     if destroyed.is_primary:
@@ -210,23 +259,23 @@ def cuCtxDestroy_v2(driver: Driver, context: Pointer) -> None:
         driver.stack.pop()
 
 
-@call()
+@call(4000)
 def cuCtxGetCurrent(driver: Driver, context: Pointer) -> None:
     host.put(context, "Q", driver.stack[-1].handle if driver.stack else 0)
 
 
-@call()
+@call(4000)
 def cuCtxSetCurrent(driver: Driver, context: Pointer) -> None:
     found = [driver.find(DriverContext, context)] if context else []
     driver.stack[-1:] = found
 
 
-@call()
+@call(4000)
 def cuCtxPushCurrent_v2(driver: Driver, context: Pointer) -> None:
     driver.stack.append(driver.find(DriverContext, context))
 
 
-@call()
+@call(4000)
 def cuCtxPopCurrent_v2(driver: Driver, context: Pointer) -> None:
     if not driver.stack:
         raise Refused(DriverResult.CUDA_ERROR_INVALID_CONTEXT, "no context is current")
@@ -235,25 +284,67 @@ def cuCtxPopCurrent_v2(driver: Driver, context: Pointer) -> None:
         host.put(context, "Q", popped.handle)
 
 
-@call()
+def _context(driver: Driver, handle: int) -> DriverContext:
+    """A context by its handle; 0 means the current one."""
+    return driver.find(DriverContext, handle) if handle else driver.context
+
+
+@call(2000)
 def cuCtxGetDevice(driver: Driver, device: Pointer) -> None:
-    host.put(device, "i", driver.context.device.ordinal)
+    cuCtxGetDevice_v2(driver, device, 0)
 
 
-@call()
+@call(13000)
+def cuCtxGetDevice_v2(driver: Driver, device: Pointer, context: Pointer) -> None:
+    host.put(device, "i", _context(driver, context).device.ordinal)
+
+
+@call(12000)
+def cuCtxGetId(driver: Driver, context: Pointer, number: Pointer) -> None:
+    host.put(number, "Q", _context(driver, context).handle)
+
+
+@call(7000)
+def cuCtxGetFlags(driver: Driver, flags: Pointer) -> None:
+    host.put(flags, "I", driver.context.flags)
+
+
+@call(12010)
+def cuCtxSetFlags(driver: Driver, flags: Unsigned) -> None:
+    driver.context.flags = flags
+
+
+@call(3010)
+def cuCtxGetLimit(driver: Driver, value: Pointer, limit: Int) -> None:
+    host.put(value, "Q", driver.context.limits.get(limit, 0))
+
+
+@call(3010)
+def cuCtxSetLimit(driver: Driver, limit: Int, value: Size) -> None:
+    """Programs can read back what they have set; the emulator has no such limits."""
+    driver.context.limits[limit] = value
+
+
+@call(3020)
 def cuCtxGetApiVersion(driver: Driver, context: Pointer, version: Pointer) -> None:
     driver.find(DriverContext, context)
     host.put(version, "I", 3020)
 
 
-@call()
+@call(5050)
 def cuCtxGetStreamPriorityRange(driver: Driver, least: Pointer, greatest: Pointer) -> None:
     for address in filter(None, (least, greatest)):
         host.write(address, struct.pack("i", 0))
 
 
-@call()
+@call(2000)
 def cuCtxSynchronize(driver: Driver) -> None:
-    for stream in driver.context.streams.values():
+    cuCtxSynchronize_v2(driver, 0)
+
+
+@call(13000)
+def cuCtxSynchronize_v2(driver: Driver, context: Pointer) -> None:
+    waited = _context(driver, context)
+    for stream in waited.streams.values():
         stream.require_uncaptured()
-    driver.context.finish()
+    waited.finish()

@@ -37,8 +37,16 @@ def test_a_step_multiplies(ladder: tuple[ModuleType, FakeDriver], step: str, lan
     assert (c.copy_to_host() == a @ b).all()
 
 
+def test_tensor_cores_multiply(ladder: tuple[ModuleType, FakeDriver]) -> None:
+    package, driver = ladder
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((M, 72), (72, N)))
+    c = package.gluon_tensor_cores(driver.array(a), driver.array(b))
+    assert (c.copy_to_host() == a @ b).all()
+
+
 def test_other_sizes_are_refused_in_words(ladder: tuple[ModuleType, FakeDriver]) -> None:
     package, driver = ladder
     odd = driver.array(np.zeros((100, 100), dtype=np.float32))
-    with pytest.raises(ValueError, match="M and N have to be multiples of 128"):
+    with pytest.raises(ValueError, match="M and N have to be multiples of 128, and K of 8"):
         package.cuda_square_tiles(odd, odd)

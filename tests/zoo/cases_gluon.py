@@ -59,7 +59,9 @@ CASES = (
     matmul_case("gluon_pipelined_groups", HOPPER, "pipelined_matmul", (128, 64, 192), (128, 64, 32), 2, 8),
     matmul_case("gluon_pipelined_short", HOPPER, "pipelined_matmul", (64, 64, 40), (64, 64, 64), 4),
     matmul_case("gluon_specialised", HOPPER, "specialised_matmul", (128, 136, 208), (64, 64, 64), 2),
-    matmul_case("gluon_specialised_groups", HOPPER, "specialised_matmul", (128, 64, 192), (128, 64, 32), 3, 8),
+    matmul_case(
+        "gluon_specialised_groups", HOPPER, "specialised_matmul", (128, 64, 192), (128, 64, 32), 3, 8
+    ),
     Case(
         "gluon_partitions_with_tensors",
         HOPPER,

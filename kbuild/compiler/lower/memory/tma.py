@@ -27,11 +27,11 @@ LANE_BITS = 5
 @lower(AsyncTmaCopyGlobalToLocal)
 def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
     corners = _corners(op.desc, op.tile)
-    first = [emit.scalar(index) for index in op.indices]
     pointer, start = descriptor(emit, op.dst)
+    barrier, _ = descriptor(emit, op.barrier)
+    first = [emit.scalar(index) for index in reversed(op.indices)][::-1]
     if op.programs > 1:
         corners, pointer = _own_share(emit, op, corners, first, pointer)
-    barrier, _ = descriptor(emit, op.barrier)
     constraints = ",".join(["r", "l", *["r"] * len(first), "r", *["h"] * (op.programs > 1)])
     with emit.when(emit.all_of([first_thread(emit), emit.scalar(op.predicate)])):
         for corner in corners:

@@ -48,11 +48,11 @@ ORDER = (
     "backend",
 )
 SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
-    "semantic": {"errors", "layout", "ir", "ops"},
+    "semantic": {"errors", "targets", "layout", "ir", "ops"},
     "library": set[str](),
-    "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
+    "frontend": {"errors", "options", "layout", "ir", "ops", "semantic", "library"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
-    "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
+    "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend"},
     "gpu": {"errors", "options", "tensor_map", "targets", "semantic", "frontend", "interp", "driver"},
     "emulator": {"errors"},
@@ -121,6 +121,7 @@ MEANINGLESS = {
         ("tt.func", "tt.return", "tt.reduce.return", "scf.yield", "scf.condition"),
         "Machine.run, Machine.call",
     ),
+    **dict.fromkeys(("ttg.warp_yield", "ttg.warp_return"), "interp.partitions"),
 }
 """Operations that have no meaning of their own in the interpreter, and why."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout, axis_bits
 from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator, swizzled
+from kbuild.compiler.layout.padded import PaddedLayout
 
 Numbers = tuple[int, ...]
 THREADS = 32
@@ -381,6 +382,54 @@ class SharedLinearLayout(SharedLayout):
         return LinearLayout.make(shape, offset=self.offset_bases)
 
 
+@dataclass(frozen=True, repr=False)
+class PaddedSharedLayout(SharedLayout):
+    """A tile of `shape` by its bases, as `SharedLinearLayout`, with gaps: after every interval of elements, as much
+    padding."""
+
+    interval_padding_pairs: tuple[Numbers, ...]
+    offset_bases: tuple[Numbers, ...]
+    block_bases: tuple[Numbers, ...]
+    shape: Numbers
+
+    def check(self) -> None:
+        if self.block_bases:
+            raise ValueError("block_bases are for tiles of several programs; a tile belongs to one here")
+        if not self.interval_padding_pairs or any(len(pair) != 2 for pair in self.interval_padding_pairs):
+            raise ValueError("interval_padding_pairs is a list of pairs, such as [[64, 8]]")
+        for pair in self.interval_padding_pairs:
+            _check_numbers("interval_padding_pairs", pair, 2, True)
+        if len({interval for interval, _ in self.interval_padding_pairs}) != len(self.interval_padding_pairs):
+            raise ValueError("interval_padding_pairs has an interval twice")
+        _check_numbers("shape", self.shape, self.rank, True)
+        _check_bases("offset_bases", self.offset_bases, self.shape)
+
+    @staticmethod
+    def with_identity_for(interval_padding_pairs: Any, shape: Any, order: Any) -> PaddedSharedLayout:
+        """That of a dense array in which order[0] is contiguous, but for the gaps."""
+        dense = SwizzledSharedLayout(1, 1, 1, order)
+        if dense.rank != len(shape):
+            raise ValueError(f"order has {dense.rank} numbers, the shape {len(shape)}")
+        bases = SharedLinearLayout.of(dense.linear(tuple(shape))).offset_bases
+        return PaddedSharedLayout(interval_padding_pairs, bases, (), shape)
+
+    @staticmethod
+    def of(layout: PaddedLayout) -> PaddedSharedLayout:
+        """A linear layout with gaps in these words."""
+        bases = SharedLinearLayout.of(layout).offset_bases
+        return PaddedSharedLayout(layout.gaps, bases, (), layout.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def linear(self, shape: Numbers) -> LinearLayout:
+        if shape != self.shape:
+            raise ValueError(f"it is for the shape {list(self.shape)}")
+        gaps = tuple((interval, padding) for interval, padding in self.interval_padding_pairs)
+        return PaddedLayout.of(LinearLayout.make(shape, offset=self.offset_bases), gaps)
+
+
 PUBLIC: dict[str, type[Layout]] = {
     cls.__name__: cls
     for cls in (
@@ -391,6 +440,7 @@ PUBLIC: dict[str, type[Layout]] = {
         DotOperandLayout,
         NVMMADistributedLayout,
         NVMMASharedLayout,
+        PaddedSharedLayout,
         SharedLinearLayout,
         SliceLayout,
         SwizzledSharedLayout,

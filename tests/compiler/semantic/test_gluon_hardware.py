@@ -82,9 +82,15 @@ COPIES = [
         "tma.async_copy_global_to_shared(desc, [0, 0], bar, wide)",
         "result `wide` is fp32, the descriptor fp16",
     ),
-    ("tma.async_copy_global_to_shared(p, [0, 0], bar, tile)", "tensor_desc `p` is a scalar pointer<fp16>, which is not"),
+    (
+        "tma.async_copy_global_to_shared(p, [0, 0], bar, tile)",
+        "tensor_desc `p` is a scalar pointer<fp16>, which is not",
+    ),
     ("tma.async_copy_global_to_shared(desc, [0], bar, tile)", "coord is (0), the block has 2 dimensions"),
-    ("tma.async_copy_global_to_shared(desc, [0, 0], bars, tile)", "barrier `bars` is shared memory int64[3, 1]"),
+    (
+        "tma.async_copy_global_to_shared(desc, [0, 0], bars, tile)",
+        "barrier `bars` is shared memory int64[3, 1]",
+    ),
     ("tma.async_copy_global_to_shared(desc, [0, 0], bar, acc)", "result `acc` is a tensor"),
     ("tma.async_copy_global_to_shared(desc, [0, 0], bar, tile, acc)", "pred `acc` is a tensor"),
     ("tma.store_wait(n)", "pendings is a scalar int32; it is a number known while compiling, from 0 to"),
@@ -104,9 +110,18 @@ COPIES = [
         """,
         "the launcher cannot make the tensor map of this descriptor",
     ),
-    ("async_copy.async_copy_global_to_shared(tile, p)", "smem `tile` has shape [64, 64], the pointers have shape []"),
-    ("async_copy.async_copy_global_to_shared(wide, pointers)", "smem `wide` is fp32, the pointers point to fp16"),
-    ("async_copy.async_copy_global_to_shared(tiles, pointers)", "help: choose one of several tiles: smem.index(i)"),
+    (
+        "async_copy.async_copy_global_to_shared(tile, p)",
+        "smem `tile` has shape [64, 64], the pointers have shape []",
+    ),
+    (
+        "async_copy.async_copy_global_to_shared(wide, pointers)",
+        "smem `wide` is fp32, the pointers point to fp16",
+    ),
+    (
+        "async_copy.async_copy_global_to_shared(tiles, pointers)",
+        "help: choose one of several tiles: smem.index(i)",
+    ),
     ("async_copy.wait_group(-1)", "num_outstanding is -1; it is a number known while compiling, from 0"),
     (
         """
@@ -122,7 +137,10 @@ BARRIERS = [
     ("mbarrier.init(bars, count=1)", "help: choose one of several barriers: barriers.index(i)"),
     ("mbarrier.init(tile, count=1)", "which is not a barrier"),
     ("mbarrier.init(bar, count=0)", "count is 0; it is a number known while compiling, from 1 to 1048575"),
-    ("mbarrier.expect(bar, 1 << 20)", "bytes is 1048576; it is a number known while compiling, from 1 to 1048575"),
+    (
+        "mbarrier.expect(bar, 1 << 20)",
+        "bytes is 1048576; it is a number known while compiling, from 1 to 1048575",
+    ),
     ("mbarrier.expect(bar, n)", "bytes is a scalar int32; it is a number known while compiling"),
     ("mbarrier.wait(bar, phase=2)", "phase is 2; the parity of a phase is 0 or 1"),
     ("mbarrier.wait(bar, phase=acc)", "phase `acc` is a tensor"),
@@ -156,7 +174,10 @@ DOTS = [
     ),
     ("x = warpgroup_mma(tile, tile, acc, is_async=True) + 1", "of dots that may not have ended"),
     ("warpgroup_mma(tile, tile, acc, use_acc=acc)", "use_acc `acc` is a tensor"),
-    ('warpgroup_mma(tile, tile, acc, precision="ieee")', "precision is 'ieee'; tensor cores multiply f32 as tf32"),
+    (
+        'warpgroup_mma(tile, tile, acc, precision="ieee")',
+        "precision is 'ieee'; tensor cores multiply f32 as tf32",
+    ),
     ("warpgroup_mma_wait(0)", "deps is not given"),
     ("warpgroup_mma_wait(0, deps=(n, 3))", "deps holds 3; it is for accumulators, tensors and tiles"),
     ("mma_v2(acc2, acc2, acc)", "acc has the layout NVMMADistributedLayout(version=[3, 0]"),
@@ -164,12 +185,27 @@ DOTS = [
     ("mma_v2(tile, acc2, acc2)", "a `tile` is shared memory fp16[64, 64]"),
 ]
 PARTITIONS = [
-    ("gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [1, 1], [24])", "worker_num_warps has 2 numbers, there are 1"),
-    ("gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [3], [24])", "worker_num_warps has 3; it is a power of two"),
-    ("gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [1], [20])", "worker_num_regs has 20; it is a multiple of 8"),
-    ("gl.warp_specialize([(nothing, (n,)), (nothing, (acc,))], [1], [24])", "only the default's function takes tensors"),
-    ("gl.warp_specialize([(nothing, (n,)), (gives, (n,))], [1], [24])", "a partition returns a scalar int32, only"),
-    ("gl.warp_specialize([(nothing, n)], [], [])", "item 0 of functions_and_args is ("),
+    (
+        "gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [1, 1], [24])",
+        "worker_num_warps has 2 numbers, there are 1",
+    ),
+    (
+        "gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [3], [24])",
+        "worker_num_warps has 3; it is a power of two",
+    ),
+    (
+        "gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [1], [20])",
+        "worker_num_regs has 20; it is a multiple of 8",
+    ),
+    (
+        "gl.warp_specialize([(nothing, (n,)), (nothing, (acc,))], [1], [24])",
+        "only the default's function takes tensors",
+    ),
+    (
+        "gl.warp_specialize([(nothing, (n,)), (gives, (n,))], [1], [24])",
+        "a partition returns a scalar int32, only",
+    ),
+    ("gl.warp_specialize([(nothing, n)], [], [])", "it is a function and a tuple of arguments"),
     ("gl.warp_specialize([], [], [])", "functions_and_args has no function"),
     (
         """

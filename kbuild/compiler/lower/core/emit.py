@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, overload
+from dataclasses import dataclass
+from typing import Any, overload
 
 from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
@@ -34,7 +35,8 @@ LAZY_DEPTH = 64
 """Longest chain of unwritten registers: forcing one recurses along the chain, and Python's stack is finite."""
 
 
-class Warps(NamedTuple):
+@dataclass(frozen=True)
+class Warps:
     """The warps that run some code."""
 
     count: int
@@ -104,8 +106,8 @@ class Emitter:
         self.func = func
         self.target = target
         self.extra_warps: int = func.attrs.get("extra_warps", 0)
-        self.explicit_layouts: bool = func.attrs.get("explicit_layouts", False)
         """Warps that a launch has besides the program's, after them."""
+        self.explicit_layouts: bool = func.attrs.get("explicit_layouts", False)
         self.warps = Warps(func.attrs.get("num_warps", 4))
         """The warps that run the code."""
         self.is_short = False

@@ -232,10 +232,10 @@ def _add_checking(verbs: _Verbs) -> None:
     _add_run(
         verbs.add(
             "run",
-            "Run one kernel's PTX on the CPU.",
+            "Run one kernel's PTX on the CPU, or its cubin on a GPU.",
             "-C --json --arch",
             directory="the directory of FILE",
-            archs="compile for this architecture (default sm_90)",
+            archs="compile for this architecture (default sm_90, or that of the GPU)",
         )
     )
     verbs.add(
@@ -408,6 +408,7 @@ def _add_run(running: argparse.ArgumentParser) -> None:
         help="n=1000; x=random:N, range:N, zeros:N, poison:N",
     )
     add("--grid", default="1", metavar="X,Y,Z", help="programs along each axis (default 1)")
+    add("--device", type=int, metavar="N", help="on this GPU, instead of the CPU")
     add(
         "--schedule",
         default="lockstep",

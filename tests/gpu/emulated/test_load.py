@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import kbuild
-from emulated.kernels import compiled, scale
+from emulated.kernels import SOURCE, compiled, scale
+from kbuild.cli import main
 from kbuild.emulator.driver import FakeDriver
 from tests.emulator.fake_gpu import on_fake_gpu
 
@@ -258,16 +259,17 @@ def test_streams(driver: FakeDriver) -> None:
     x = driver.array(np.ones(64, np.float32))
     own = device.create_stream()
 
-    class Stream:
-        def __init__(self, protocol: bool) -> None:
-            if protocol:
-                self.__class__ = type(
-                    "WithProtocol", (), {"__cuda_stream__": lambda self: (0, int(own.handle))}
-                )
-            else:
-                self.ptr = int(own.handle)
+    class WithProtocol:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, int(own.handle)
 
-    for stream in (own, int(own.handle), own.handle, Stream(True), Stream(False)):
+    class OfCupy:
+        ptr = int(own.handle)
+
+    class OfTorch:
+        cuda_stream = int(own.handle)
+
+    for stream in (own, int(own.handle), own.handle, WithProtocol(), OfCupy(), OfTorch()):
         kernel[1](x, x, 2.0, 64, stream=stream)
         assert driver.launches[-1].stream == int(own.handle)
     kernel[1](x, x, 2.0, 64)
@@ -302,6 +304,53 @@ def test_what_the_driver_refuses_has_its_reason(driver: FakeDriver) -> None:
     driver.fail_next("cuLibraryLoadData", 2)
     with pytest.raises(kbuild.KbuildError, match=r"loading scale failed: CUDA_ERROR_OUT_OF_MEMORY \(2\)"):
         kbuild.load(scale(driver))[1](x, x, 2.0, 64)
+
+
+MANIFEST = """\
+schema = 1
+[package]
+name = "scales"
+version = "1"
+archs = ["sm_90"]
+[[kernel]]
+name = "scale"
+source = "kernels.py"
+function = "scale"
+grid = ["cdiv(n, BLOCK)"]
+args = { "x, out" = "*fp32:16", factor = "fp32", n = "i32:16" }
+config = [{ BLOCK = 64 }]
+"""
+
+
+@on_fake_gpu()
+def test_cubins_in_a_build_folder(driver: FakeDriver) -> None:
+    Path("kernels.py").write_text(SOURCE)
+    Path("kernels.toml").write_text(MANIFEST)
+    assert main(["build", "-q", "--no-cache"]) == 0
+    [cubin] = Path("build").rglob("*.cubin")
+    driver.register(cubin.read_bytes(), cubin.with_suffix(".ptx").read_text())
+    kernel, x = kbuild.load(cubin), driver.array(np.ones(64, np.float32))
+    kernel[1](x, x, 2.0, 64)
+    assert x.copy_to_host().tolist() == [2.0] * 64
+    assert (kernel.metadata.target, kernel.metadata.warps) == ("sm_90", 4)
+    with pytest.raises(kbuild.KbuildError, match='compiled as "i32:16"'):
+        kernel[1](x, x, 2.0, 63)
+    for path, text in (
+        ("kernels.py", "kernels.py is not a cubin"),
+        ("none.cubin", "none.cubin: No such file"),
+        (_with_facts(cubin, cubin.with_suffix(".json").read_text()), "has the facts of another cubin"),
+        (_with_facts(cubin, "{}"), "has not the facts of a cubin"),
+    ):
+        with pytest.raises(kbuild.KbuildError, match=text):
+            kbuild.load(path)
+
+
+def _with_facts(cubin: Path, facts: str) -> Path:
+    """Another cubin with some facts beside it."""
+    other = Path(f"other_{len(facts)}.cubin")
+    other.write_bytes(cubin.read_bytes() + b"0")
+    other.with_suffix(".json").write_text(facts)
+    return other
 
 
 @on_fake_gpu()

@@ -51,9 +51,10 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "semantic": {"errors", "ir", "ops"},
     "library": set[str](),
     "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
+    "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
-    "driver": {*ORDER, "frontend"},
+    "driver": {*ORDER, "frontend", "upstream"},
     "emulator": {"errors"},
     "aot": {
         "errors",

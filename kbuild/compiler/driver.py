@@ -151,12 +151,12 @@ def compile(
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, options)
         return run.from_module(module, "ttir")
-    from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
+    from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 
     with blamed_on(str(source)):
         if start in ("llir", "ptx"):
             return run.from_code(read_code(start, text, str(source)))
-        return run.from_module(read_module(text, str(source)), start)
+        return run.from_module(read_ir(text, str(source), options), start)
 
 
 def opt(
@@ -168,7 +168,7 @@ def opt(
 ) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
     pipelines."""
-    from kbuild.compiler.ir.given import blamed_on, read_module  # As above.
+    from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
     names: list[str] = []
@@ -176,9 +176,23 @@ def opt(
         stage = {"tensor": chosen.tensor_pipeline, "gpu": chosen.gpu_pipeline}.get(item.strip())
         names.extend(stage if stage is not None else (item,))
     with blamed_on(file):
-        module = read_module(text, file)
+        module = read_ir(text, file)
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
         return print_module(module)
+
+
+def read_ir(text: str, file: str, options: CompileOptions = DEFAULTS) -> Module:
+    """The module of a text of IR: kbuild's own, or Triton's, of which the options say what its ttir does not.
+
+    Raises `CompileError` where the text is wrong.
+    """
+    # As above.
+    from kbuild.compiler.ir.given import read_module, verified
+    from kbuild.compiler.upstream import is_upstream, read_upstream
+
+    if is_upstream(text):
+        return verified(read_upstream(text, file, options.attributes()), file)
+    return read_module(text, file)
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:

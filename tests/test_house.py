@@ -48,7 +48,7 @@ ORDER = (
     "backend",
 )
 SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
-    "semantic": {"errors", "ir", "ops"},
+    "semantic": {"errors", "layout", "ir", "ops"},
     "library": set[str](),
     "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
     "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
@@ -107,6 +107,7 @@ REWRITTEN = {
         "rewrite_tensor_descriptor_to_pointer",
     ),
     "tt.call": "inline",
+    "gluon.set_auto_layout": "resolve_layouts",
     "tt.func": "the function itself, which lower_module walks",
     "tt.reduce.return": "read by lower_combine, with the function that it ends",
 }
@@ -340,7 +341,8 @@ def test_every_pass_has_its_place() -> None:
 
 def pipeline_of(arch: str) -> tuple[str, ...]:
     target = find_target(arch)
-    return target.tensor_pipeline + target.gpu_pipeline
+    passes = [*target.pipelines(False), *target.pipelines(True)]
+    return tuple(name for pipeline in passes for name in pipeline)
 
 
 def test_every_operation_can_be_lowered_or_is_rewritten_before() -> None:

@@ -171,12 +171,13 @@ def opt(
     from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
-    names: list[str] = []
-    for item in split_pipeline(passes) if isinstance(passes, str) else passes:
-        stage = {"tensor": chosen.tensor_pipeline, "gpu": chosen.gpu_pipeline}.get(item.strip())
-        names.extend(stage if stage is not None else (item,))
     with blamed_on(file):
         module = read_ir(text, file)
+        tensor, gpu = pipelines_of(module, chosen)
+        stages = {"tensor": tensor, "gpu": gpu}
+        names: list[str] = []
+        for item in split_pipeline(passes) if isinstance(passes, str) else passes:
+            names.extend(stages.get(item.strip(), (item,)))
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
         return print_module(module)
 
@@ -206,6 +207,11 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
     if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
         return target
     return replace(target, ptxas=ptxas_guarantees(ptxas))
+
+
+def pipelines_of(module: Module, target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The passes over ttir and those to ttgir for a kernel."""
+    return target.pipelines(bool(module.kernel.attrs.get("explicit_layouts")))
 
 
 def code_arch(module: Module, target: Target) -> str:
@@ -307,13 +313,14 @@ class _Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         log = PassLog(self.dump)
+        over_ttir, to_ttgir = pipelines_of(module, self.target)
         if start == "ttir":
             with self.timed("ttir"):
-                run_pipeline(module, self.target, self.target.tensor_pipeline, log)
+                run_pipeline(module, self.target, over_ttir, log)
             if self.keep("ttir", lambda: print_module(module, locations=self.options.lineinfo)):
                 return self.finish(module)
             with self.timed("ttgir"):
-                run_pipeline(module, self.target, self.target.gpu_pipeline, log)
+                run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):
             return self.finish(module)
         with self.timed("llir"):

@@ -32,10 +32,12 @@ from kbuild.compiler.analysis.replicated import replicated_ranges
 from kbuild.compiler.analysis.scratch import division, scratch_bytes
 from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
 from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.nesting import warps_of
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.ops.control import Call, For, If, While
 from kbuild.compiler.ops.gpu import (
+    VIEWS,
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
@@ -45,14 +47,17 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
+    WarpPartitions,
+    WarpReturn,
+    WarpYield,
 )
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
+    AsyncCopyMbarrierArrive,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
+    FenceAsyncShared,
     InitBarrier,
     InvalBarrier,
     TmaStoreWait,
@@ -64,8 +69,19 @@ from kbuild.compiler.ops.nvidia import (
 from kbuild.compiler.ops.tensor import Atomic, Barrier, Store
 from kbuild.errors import InternalError
 
-_MARKED = (Barrier, AsyncWait, AsyncCommitGroup, WarpGroupDotWait, ArriveBarrier)
+_MARKED = (
+    Barrier,
+    AsyncWait,
+    AsyncCommitGroup,
+    WarpGroupDotWait,
+    ArriveBarrier,
+    FenceAsyncShared,
+    TmaStoreWait,
+    WarpPartitions,
+)
 """Operations that the walk stops at though they touch no memory that has to be noted."""
+_MEETINGS = (Barrier, WarpPartitions, WarpReturn, WarpYield)
+"""Operations at which threads meet, whatever comes before."""
 _USES = (ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
 """Operations that use barriers in shared memory."""
 _LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
@@ -101,14 +117,13 @@ class BarrierAnalysis:
         # The walk around loops has seen barriers that it then found not to be needed.
         between = {barrier for barriers in self.fences.values() for barrier in barriers}
         self.fenced = between - {
-            op for op in between - self.needed - self.scratch.keys() if not isinstance(op, Barrier)
+            op for op in between - self.needed - self.scratch.keys() if not isinstance(op, _MEETINGS)
         }
         self.shown = {made for made, uses in self.first_uses.items() if uses <= self.fenced}
 
     # What each operation touches
 
     def _collect(self, func: Func) -> None:
-        num_warps = func.attrs["num_warps"]
         if any(_synchronizes(op) for op in func.body.walk()):
             self.ordered = {op for op in func.body.walk() if _accesses_global_memory(op)}
         for op in func.body.walk():
@@ -117,7 +132,7 @@ class BarrierAnalysis:
             elif op.attributes.get("scratch") is not None:
                 start = op.attributes["scratch"]
                 self.scratch[op] = SharedBytes(
-                    start, start + scratch_bytes(op, num_warps), op, None, division(op)
+                    start, start + scratch_bytes(op, warps_of(op)), op, None, division(op)
                 )
             elif isinstance(op, Call):
                 self.reads[op] = self.writes[op] = [SharedBytes(0, EVERYTHING, op, None)]
@@ -163,11 +178,11 @@ class BarrierAnalysis:
             return self.landing
         if isinstance(user, InvalBarrier):
             return self.writes
-        return self.reads if isinstance(user, WaitBarrier) else None
+        return self.reads if isinstance(user, WaitBarrier | AsyncCopyMbarrierArrive) else None
 
     def _slot(self, view: Value) -> BufferSlot | None:
         op = view.op
-        while isinstance(op, MemDescSubslice | MemDescTrans):
+        while isinstance(op, VIEWS) and not isinstance(op, MemDescIndex):
             op = op.src.op
         return self.slots.of(op.index) if isinstance(op, MemDescIndex) else None
 
@@ -196,8 +211,26 @@ class BarrierAnalysis:
                 self._use(op, state)
                 # The producer's accesses are ordered with the others by barriers in shared memory.
                 state = self._block(op.default, state)
+            elif isinstance(op, WarpPartitions):
+                state = self._parts(op, state)
             else:
                 self._visit(op, state)
+        return state
+
+    def _parts(self, op: WarpPartitions, state: State) -> State:
+        """All threads meet, run different parts whose accesses are ordered by barriers in shared memory, and
+        meet again.  What asynchronous operations may touch later has to be fenced in the part that touched it."""
+        self.needed.discard(op)
+        if op in self.scratch:
+            self._check(op, [], [self.scratch[op]], state)
+        self._meet(op, state)
+        started = State(unfenced=dict(state.unfenced), loaded=dict(state.loaded))
+        state = self._block(op.default, state)
+        self._meet(op.default.terminator, state)
+        for worker in op.workers:
+            end = self._block(worker.body, started.copy())
+            self._meet(worker.body.terminator, end)
+            state.add(State(unfenced=end.unfenced, loaded=end.loaded))
         return state
 
     def _for(self, loop: For, state: State) -> State:
@@ -263,11 +296,9 @@ class BarrierAnalysis:
         elif isinstance(op, AsyncCommitGroup):
             state.flight = {access: min(age + 1, MAX_AGE) for access, age in state.flight.items()}
         elif isinstance(op, AsyncWait):
-            landed = {access for access, age in state.flight.items() if age >= op.num}
-            state.write(landed)
-            state.flight = {access: age for access, age in state.flight.items() if access not in landed}
+            self._land_copies(state, op.num)
         elif isinstance(op, WarpGroupDotWait):
-            _end_dots(state, op.pendings)
+            self._end_dots(state, op.pendings)
         elif op in self.scratch:
             self._check(op, [], [self.scratch[op]], state)
             if self.scratch[op].division is None:
@@ -311,8 +342,8 @@ class BarrierAnalysis:
     def _visit_replicated(self, op: Op, state: State) -> None:
         """Several warps load, one thread stores: only a load and a store conflict."""
         reads, writes = self.reads.get(op, []), self.writes.get(op, [])
-        if any(_any_conflict(access, state.writes) for access in reads) or any(
-            _any_conflict(access, state.reads) for access in writes
+        if any(any_conflict(access, state.writes) for access in reads) or any(
+            any_conflict(access, state.reads) for access in writes
         ):
             self.needed.add(op)
             self._meet(op, state)
@@ -325,7 +356,7 @@ class BarrierAnalysis:
         """An operation that runs asynchronously starts to touch what threads may have touched `before`."""
         self.fences[op] = set()
         for access, places in (item for known in before for item in known.items()):
-            if _any_conflict(access, touched):
+            if any_conflict(access, touched):
                 self.fences[op] |= places
 
     def _issue(self, op: WarpGroupDot, reads: list[SharedBytes], state: State) -> None:
@@ -333,12 +364,33 @@ class BarrierAnalysis:
         state.dots = {access: min(age + 1, MAX_AGE) for access, age in state.dots.items()}
         state.dots.update(dict.fromkeys(reads, 0))
         if not op.is_async:
-            _end_dots(state, 0)
+            self._end_dots(state, 0)
         self._fence(op, reads, (state.unfenced,))
+
+    def _land_copies(self, state: State, pendings: int) -> None:
+        """All groups of copies but the last `pendings` have landed, each thread's own."""
+        landed = {access for access, age in state.flight.items() if age >= pendings}
+        state.write(landed)
+        state.flight = {access: age for access, age in state.flight.items() if access not in landed}
+
+    def _end_dots(self, state: State, pendings: int) -> None:
+        """All dots but the last `pendings` have ended: what they read counts as read by the threads."""
+        ended = {access for access, age in state.dots.items() if age >= pendings}
+        state.reads |= ended
+        state.dots = {access: age for access, age in state.dots.items() if access not in ended}
 
     def _check(self, op: Op, reads: list[SharedBytes], writes: list[SharedBytes], state: State) -> None:
         """Ask for a barrier if an access conflicts.  Raises `InternalError` where no barrier helps: a copy is
         on its way into the same bytes, or a dot reads them, and it was never waited for."""
+        self._refuse(op, reads, writes, state)
+        conflict = any(any_conflict(access, state.writes) for access in reads)
+        conflict = conflict or any(any_conflict(access, state.reads | state.writes) for access in writes)
+        if conflict:
+            self.needed.add(op)
+            self._meet(op, state)
+
+    def _refuse(self, op: Op, reads: list[SharedBytes], writes: list[SharedBytes], state: State) -> None:
+        """Raise `InternalError` where no barrier helps."""
         for access in (*reads, *writes):
             for copy in state.flight:
                 if surely_same(access, copy) or (
@@ -347,13 +399,8 @@ class BarrierAnalysis:
                     raise InternalError(
                         "shared memory is used while an asynchronous copy into it is unfinished", op.loc
                     )
-        if any(_any_conflict(access, state.dots.keys() | state.outgoing) for access in writes):
+        if any(any_conflict(access, state.dots.keys() | state.outgoing) for access in writes):
             raise InternalError("shared memory is written while a dot or TMA reads it", op.loc)
-        conflict = any(_any_conflict(access, state.writes) for access in reads)
-        conflict = conflict or any(_any_conflict(access, state.reads | state.writes) for access in writes)
-        if conflict:
-            self.needed.add(op)
-            self._meet(op, state)
 
 
 def _synchronizes(op: Op) -> bool:
@@ -375,13 +422,6 @@ def _accesses_global_memory(op: Op) -> bool:
     return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
 
 
-def _end_dots(state: State, pendings: int) -> None:
-    """All dots but the last `pendings` have ended: what they read counts as read by the threads."""
-    ended = {access for access, age in state.dots.items() if age >= pendings}
-    state.reads |= ended
-    state.dots = {access: age for access, age in state.dots.items() if access not in ended}
-
-
 def _land(state: State, tiles: Iterable[SharedBytes], all_buffers: bool) -> None:
     """TMA copies have landed: those into one buffer of each tile, or into all."""
     for tile in tiles:
@@ -390,7 +430,7 @@ def _land(state: State, tiles: Iterable[SharedBytes], all_buffers: bool) -> None
                 del state.flight[copy]
 
 
-def _any_conflict(access: SharedBytes, others: Iterable[SharedBytes]) -> bool:
+def any_conflict(access: SharedBytes, others: Iterable[SharedBytes]) -> bool:
     return any(may_conflict(access, other) for other in others)
 
 

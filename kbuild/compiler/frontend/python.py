@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
 from kbuild.compiler.semantic.cast import cast_to
@@ -201,6 +202,10 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
         return not isinstance(value, Tensor | TensorDescriptor)
     if isinstance(kind, NamedTupleClass):
         return isinstance(value, NamedTuple) and value.fields == kind.fields
+    if isinstance(kind, type):  # a layout of Gluon
+        return isinstance(value, kind)
+    if isinstance(kind, AggregateClass):
+        return isinstance(value, Aggregate) and value.cls is kind
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         known = ", ".join(["constexpr", *_CLASSES])

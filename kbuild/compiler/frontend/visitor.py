@@ -106,10 +106,17 @@ class CallSite:
 class Visitor:
     """One compilation: the operations made, the functions open, the errors found."""
 
-    def __init__(self, module: Module, block: Block, num_warps: int, debug: bool = False) -> None:
+    def __init__(
+        self,
+        module: Module,
+        block: Block,
+        num_warps: int,
+        debug: bool = False,
+        explicit_layouts: bool = False,
+    ) -> None:
         self.module = module
         self.builder = Builder(block)
-        self.ctx = BuildContext(self.builder, self, num_warps, debug)
+        self.ctx = BuildContext(self.builder, self, num_warps, debug, explicit_layouts)
         self.errors: dict[tuple[Any, ...], KbuildError] = {}
         self.frames: list[Frame] = []
         self.outlined: dict[tuple[Any, ...], tuple[str, Any]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -239,6 +240,16 @@ class SharedTile:
         dtype = memory_dtype(self.type)
         bits = np.full(1, 0xFF, np.uint8).repeat(np.dtype(dtype).itemsize).view(dtype)[0]
         self._elements()[self.offsets] = bits
+
+
+class MissingTile(SharedTile):
+    """What an index beyond an allocation names: any use but one that its predicate rules out is an error."""
+
+    def __init__(self, type_: MemDescType, message: str, loc: Loc | None) -> None:
+        self.type, self.message, self.loc = type_, message, loc
+
+    def __getattr__(self, name: str) -> Any:
+        raise InterpretError(self.message, self.loc)
 
 
 @lru_cache(maxsize=256)

@@ -120,6 +120,15 @@ def _extra_wavefronts(lane: tuple[int, ...], element_bits: int, vector: int) -> 
     return extra
 
 
+def conflicts_per_wavefront(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int
+) -> int:
+    """Wavefronts beyond the one that each 4 bytes of a lane need, when the tensor moves in its widest accesses."""
+    access = shared_access(register_layout, shared_layout, element_bits)
+    ideal = max(1, access.vector * element_bits // 32)
+    return _extra_wavefronts(access.lane, element_bits, access.vector) // ideal
+
+
 def wavefronts(
     register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, max_bits: int = 128
 ) -> int:

@@ -6,6 +6,7 @@
     swizzled{vector=8, perPhase=1, maxPhase=8, order=[1,0]}
     wgmmaShared{elementBits=16, swizzleBytes=128, transposed=0}
     linear{register=[[0,1]], lane=[[0,2],[0,4],[1,0],[2,0],[4,0]], warp=[], block=[]}
+    auto{}
 
 A name is only a reading aid: `describe` guesses the parameters, builds the layout that they name, and uses
 the name when the layouts are equal.  With the tensor's shape, `parse_layout` gives back the layout that was
@@ -28,6 +29,7 @@ from kbuild.compiler.layout.named import (
     swizzled,
     wgmma_shared,
 )
+from kbuild.compiler.layout.written import PendingLayout, WrittenLayout
 from kbuild.errors import CompileError
 
 Parameters = dict[str, "int | list | str"]
@@ -45,12 +47,21 @@ _WARP_ORDERS: tuple[Parameters, ...] = ({}, {"rowsFirst": 0})
 @lru_cache(maxsize=4096)
 def describe(layout: LinearLayout) -> str:
     """The text of a layout: a named form if it has one, raw bases otherwise."""
+    if isinstance(layout, PendingLayout):
+        return _print(layout.kind, {})
     for name, guesses in (_SHARED_GUESSES if layout.is_shared else _REGISTER_GUESSES).items():
         for parameters in guesses(layout):
             if _FORMS[name](layout.shape, parameters) == layout:
                 return _print(name, parameters)
     raw = {dim: [list(layout.unflatten(basis)) for basis in bases] for dim, bases in layout.bases}
     return _print("linear", {dim: bases for dim, bases in raw.items() if bases or dim != "block"})
+
+
+def author_text(layout: LinearLayout) -> str:
+    """A layout in a message: as its author wrote it, if he did."""
+    if isinstance(layout, PendingLayout):
+        return f"{layout.kind.title()}Layout()"
+    return str(layout.author) if isinstance(layout, WrittenLayout) else describe(layout)
 
 
 def parse_layout(text: str, shape: Sequence[int]) -> LinearLayout:
@@ -90,6 +101,8 @@ _FORMS: dict[str, Callable[..., LinearLayout]] = {
         shape, p["elementBits"], p["swizzleBytes"], bool(p["transposed"])
     ),
     "linear": _linear,
+    "auto": lambda shape, p: PendingLayout.of(shape, "auto"),
+    "coalesced": lambda shape, p: PendingLayout.of(shape, "coalesced"),
 }
 
 

@@ -38,7 +38,21 @@ class Builtin:
 
 
 TABLES: dict[str, dict[str, Builtin]] = {}
-"""Functions by table and name: `tl`, `libdevice`, `cuda` (`tl.extra.cuda`), `triton`, `python`."""
+"""Functions by table and name: `tl`, `libdevice`, `cuda` (`tl.extra.cuda`), `triton`, `python`; of Gluon `gl`, and
+a table for each module below it, such as `gl.nvidia.hopper.tma`; the methods of values, such as
+`shared_memory`."""
+MEMBERS: dict[str, dict[str, Any]] = {}
+"""What such modules hold besides functions, classes above all, by table and name."""
+
+
+def member(table: str, name: str = "") -> Callable[[Any], Any]:
+    """Put a class into a module of Gluon, under its own name or under `name`."""
+
+    def register(value: Any) -> Any:
+        MEMBERS.setdefault(table, {})[name or value.__name__] = value
+        return value
+
+    return register
 
 
 def builtin(
@@ -50,9 +64,9 @@ def builtin(
         key = name or function.__name__.rstrip("_")
         known = TABLES.setdefault(table, {})
         assert key not in known, f"{table}.{key} is declared twice"
-        known[key] = Builtin(
-            f"{table}.{key}" if table in ("tl", "libdevice", "triton") else key, function, method
-        )
+        owner = table.rpartition(".")[2] if table.startswith("gl") else table
+        shown = f"{owner}.{key}" if table.startswith("gl") or table in ("tl", "libdevice", "triton") else key
+        known[key] = Builtin(shown, function, method)
         return function
 
     return register

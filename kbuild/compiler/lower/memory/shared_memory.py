@@ -27,6 +27,8 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
+    MemDescReinterpret,
+    MemDescReshape,
     MemDescSubslice,
     MemDescTrans,
 )
@@ -214,8 +216,13 @@ def offset_of(shared: LinearLayout, coordinates: Sequence[int]) -> int:
     return result
 
 
-@lower(MemDescTrans)
-def lower_memdesc_trans(emit: Emitter, op: MemDescTrans) -> Sequence[str]:
+@lower(MemDescTrans, MemDescReshape)
+def lower_memdesc_trans(emit: Emitter, op: MemDescTrans | MemDescReshape) -> Sequence[str]:
+    return emit.registers(op.src)
+
+
+@lower(MemDescReinterpret)
+def lower_memdesc_reinterpret(emit: Emitter, op: MemDescReinterpret) -> Sequence[str]:
     return emit.registers(op.src)
 
 

@@ -214,6 +214,12 @@ def pipelines_of(module: Module, target: Target) -> tuple[tuple[str, ...], tuple
     return target.pipelines(bool(module.kernel.attrs.get("explicit_layouts")))
 
 
+def is_unplaced(module: Module) -> bool:
+    """Whether a kernel has layouts that are not to be changed, and its shared memory has no place yet: Triton's ttgir."""
+    attrs = module.kernel.attrs
+    return bool(attrs.get("explicit_layouts")) and "shared" not in attrs
+
+
 def code_arch(module: Module, target: Target) -> str:
     """The architecture to generate code for: `Target.code_arch` by the operations of a kernel."""
     return target.code_arch(any(op.op_name.startswith("ttng.") for op in module.kernel.body.walk()))
@@ -319,6 +325,9 @@ class _Compilation:
                 run_pipeline(module, self.target, over_ttir, log)
             if self.keep("ttir", lambda: print_module(module, locations=self.options.lineinfo)):
                 return self.finish(module)
+        elif is_unplaced(module):
+            run_pipeline(module, self.target, ("inline",), log)
+        if start == "ttir" or is_unplaced(module):
             with self.timed("ttgir"):
                 run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):

@@ -28,6 +28,8 @@ Results = Sequence["Value | None"]
 """The values of an operation's results; None for a token."""
 Reading = Callable[["Building", RawOp], Results]
 READINGS: dict[str, Reading] = {}
+_WITHOUT_MEANING = ("async_task_id", "contiguity", "fastmath", "overflowFlags")
+"""Attributes of any operation that say how it was made, or may be optimized."""
 _HINTS = {"tt.divisibility": "divisibility", "tt.contiguity": "contiguity", "tt.constancy": "constancy"}
 
 
@@ -68,6 +70,7 @@ class Building:
 
     def __init__(self, syntax: Syntax, target: Target, rows: Mapping[str, Row]) -> None:
         self.syntax, self.target, self.rows = syntax, target, rows
+        self.has_warp_group_dots = "ttng.warp_group_dot " in syntax.text
         self.values: dict[str, Value | None] = {}
         self.builder = Builder(Block())
         self.entry = self.builder.block
@@ -276,7 +279,7 @@ class Building:
         for key, value in op.attributes.items():
             target = row.attributes.get(key)
             if target is None:
-                if "." not in key and key not in row.ignored:
+                if "." not in key and key not in row.ignored and key not in _WITHOUT_MEANING:
                     self.fail(op, f"kbuild does not know the attribute {key!r}")
             elif isinstance(target, str):
                 given[target] = tuple(value) if isinstance(value, list) else value

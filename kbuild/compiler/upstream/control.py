@@ -9,6 +9,7 @@ from kbuild.compiler.ir.core import Block, Func, Value
 from kbuild.compiler.ir.types import I32, I64, DescriptorType, PointerType, Type, bit_width
 from kbuild.compiler.ops.control import Call, Condition, For, If, Return, While, Yield
 from kbuild.compiler.ops.elementwise import Constant
+from kbuild.compiler.ops.gpu import WarpPartition, WarpPartitions, WarpReturn, WarpYield
 from kbuild.compiler.ops.tensor import MakeTensorDescriptor, ReduceReturn
 from kbuild.compiler.upstream.attributes import TokenType
 from kbuild.compiler.upstream.branches import structured
@@ -134,7 +135,7 @@ def read_while(building: Building, op: RawOp) -> Results:
     return with_tokens(op.result_types, building.add(While(tuple(init), before, after, types)).results)
 
 
-@reads("scf.yield", "ttg.warp_yield")
+@reads("scf.yield")
 def read_yield(building: Building, op: RawOp) -> Results:
     return building.add(Yield(yielded(building, op))).results
 
@@ -160,3 +161,35 @@ def read_combined(building: Building, op: RawOp) -> Results:
 def read_call(building: Building, op: RawOp) -> Results:
     types = tuple(op.result_types) if op.has_result_types else ()
     return building.add(Call(tuple(building.operands(op)), op.symbol, types)).results
+
+
+# Partitions of warps
+
+
+@reads("ttg.warp_yield")
+def read_warp_yield(building: Building, op: RawOp) -> Results:
+    return building.add(WarpYield(yielded(building, op))).results
+
+
+@reads("ttg.warp_return")
+def read_warp_return(building: Building, op: RawOp) -> Results:
+    return building.add(WarpReturn()).results
+
+
+@reads("ttg.warp_specialize")
+def read_warp_specialize(building: Building, op: RawOp) -> Results:
+    """What a partition captures is used in it directly; the pass `capture` finds out how it gets there."""
+    captured = [building.value(op, name) for name in op.operands]
+    default = region(building, op.regions[0], op, is_yielding=False)
+    registers = op.attributes.get("requestedRegisters", ())
+    partitions = Block()
+    for number, ((raw, *_), warps) in enumerate(zip(op.regions[1:], op.literals)):
+        building.values.update(zip((name for name, _ in raw.arguments), captured))
+        body = building.fill(Block(), raw.ops)
+        own = int(registers[number]) if number < len(registers) else None
+        with building.builder.inside(partitions):
+            building.add(WarpPartition(body, warps, own))
+    with building.builder.inside(partitions):
+        building.add(WarpReturn())
+    types = tuple(op.result_types)
+    return building.add(WarpPartitions((), default, partitions, types)).results

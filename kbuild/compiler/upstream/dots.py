@@ -19,7 +19,7 @@ from kbuild.compiler.ir.types import (
 from kbuild.compiler.layout import dot_operand, fma_operand
 from kbuild.compiler.layout.encodings import Encoding, instruction_of, warps_and_order
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import Constant, ExtF, ExtSI, Select, TruncF, TruncI
+from kbuild.compiler.ops.elementwise import ExtF, ExtSI, TruncF, TruncI
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Dot
 from kbuild.compiler.upstream.building import Building, Results, reads
@@ -57,6 +57,7 @@ def read_dot(building: Building, op: RawOp) -> Results:
     atom = _instruction(building, a.type, b.type, total.type)
     if (
         atom is not None
+        and _covers(c.type.shape, a.type.shape[-1], atom)
         and isinstance(parent, Encoding)
         and parent.name == "nvidia_mma"
         and precision != "ieee"
@@ -86,6 +87,11 @@ def _instruction(building: Building, a: TensorType, b: TensorType, c: Type) -> M
     return next(
         (atom for atom in building.target.atoms if (atom.a, atom.b, atom.accumulator) == wanted), None
     )
+
+
+def _covers(shape: tuple[int, ...], depth: int, atom: MmaAtom) -> bool:
+    """Whether a dot is not smaller than an instruction."""
+    return shape[-2] >= atom.m and shape[-1] >= atom.n and depth >= atom.k
 
 
 def _wide(building: Building, c: Value) -> Value:
@@ -134,31 +140,17 @@ def read_warp_group_dot(building: Building, op: RawOp) -> Results:
         found = " and ".join(dict.fromkeys(wanted[1:3]))
         building.fail(op, f"{building.target.arch} has no wgmma of {columns} columns for {found}")
     is_async = bool(op.attributes.get("isAsync", False)) and total is c
-    if len(op.operands) > 3:
-        total = _if_used(building, op, total)
+    use_acc = building.value(op, op.operands[3], I1) if len(op.operands) > 3 else None
     if isinstance(a.type, TensorType):
         a = building.converted(a, dot_operand(a.type.shape, warps, 0, atom.k_width, (16, columns)))
-    made = WarpGroupDot(a, b, total, atom.name, is_async, _precision_of_group(op), _imprecise(op))
+    precision = _precision_of_group(op)
+    made = WarpGroupDot(a, b, total, atom.name, is_async, precision, _imprecise(op), use_acc=use_acc)
     return [_narrowed(building, building.add(made).result, c.type)]
 
 
 def _precision_of_group(op: RawOp) -> str:
     given = op.attributes.get("inputPrecision", 0)
     return _PRECISIONS[given] if isinstance(given, int) else given
-
-
-def _if_used(building: Building, op: RawOp, total: Value) -> Value:
-    """The accumulator, or zeros where the fourth operand does not hold."""
-    used = building.value(op, op.operands[3], I1)
-    known = used.op.value if isinstance(used.op, Constant) else None
-    if known:
-        return total
-    zeros = building.add(Constant(0.0 if is_float(total.type) else 0, total.type)).result
-    if known is not None:
-        return zeros
-    # What an asynchronous dot writes must not be read before it has ended.
-    waited = building.add(WarpGroupDotWait((total,), 0)).results[0]
-    return building.add(Select(used, waited, zeros)).result
 
 
 @reads("ttng.warp_group_dot_wait")

@@ -15,9 +15,11 @@ from kbuild.compiler.ops.gpu import (
     LocalAlloc,
     LocalStore,
     MemDescIndex,
+    MemDescReshape,
     MemDescSubslice,
     MemDescTrans,
 )
+from kbuild.compiler.ops.nvidia import FenceAsyncShared
 from kbuild.compiler.ops.tensor import (
     AtomicCAS,
     AtomicRMW,
@@ -76,6 +78,12 @@ def read_memdesc_trans(building: Building, op: RawOp) -> Results:
     return building.add(MemDescTrans(building.operand(op, 0), tuple(op.attributes["order"]))).results
 
 
+@reads("ttg.memdesc_reshape")
+def read_memdesc_reshape(building: Building, op: RawOp) -> Results:
+    """As of `ttg.memdesc_trans`."""
+    return building.add(MemDescReshape(building.operand(op, 0), _memdesc(building, op).shape)).results
+
+
 # Copies
 
 
@@ -110,7 +118,11 @@ def read_async_commit_group(building: Building, op: RawOp) -> Results:
 
 @reads("ttg.async_wait")
 def read_async_wait(building: Building, op: RawOp) -> Results:
+    """Where there are dots of warpgroups, with the fence that makes what threads have copied visible to them: Triton
+    leaves it out, although PTX asks for it."""
     building.add(AsyncWait(int(op.attributes["num"])))
+    if building.has_warp_group_dots:
+        building.add(FenceAsyncShared())
     return [None]
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import I1, I64, DescriptorType, bit_width
-from kbuild.compiler.ops.elementwise import Constant, DivSI, MulI
+from kbuild.compiler.ops.elementwise import Constant, DivSI, ExtSI, ExtUI, MulI
 from kbuild.compiler.ops.nvidia import (
+    ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
@@ -22,6 +23,9 @@ from kbuild.compiler.ops.tensor import MakeTensorDescriptor
 from kbuild.compiler.upstream.building import Building, Results, reads
 from kbuild.compiler.upstream.memory import reduction_of
 from kbuild.compiler.upstream.syntax import RawOp
+
+_UNIT = 16
+"""Bytes of which strides of tensor maps are multiples."""
 
 
 @reads("ttg.global_scratch_alloc")
@@ -59,7 +63,13 @@ def read_reinterpret_tensor_descriptor(building: Building, op: RawOp) -> Results
         building.fail(op, "no ttng.tensormap_create has made this tensor map")
     _, sizes, pitches, _ = (building.listed(made, items) for items in made.lists)
     size = bit_width(type_.block) // 8
-    strides = [_elements(building, pitch, size) for pitch in reversed(pitches)]
+    strides = [
+        # Of an axis of size one any stride will do, such as one that the launcher knows.
+        building.add(Constant(_UNIT // size, I64)).result
+        if isinstance(extent.op, Constant) and extent.op.value == 1
+        else _elements(building, pitch, size)
+        for extent, pitch in zip(reversed(sizes[1:]), reversed(pitches))
+    ]
     one = building.add(Constant(1, I64)).result
     base = building.value(op, made.operands[1])
     padding = "nan" if made.attributes.get("fill_mode") == 1 else "zero"
@@ -110,15 +120,29 @@ def read_barrier_expect(building: Building, op: RawOp) -> Results:
     return building.add(BarrierExpect(building.operand(op, 0), predicate, size)).results
 
 
+def _parity(building: Building, phase: Value) -> Value:
+    """The phase of a wait, of which the lowest bit counts: where Triton extends a truth value by its sign, by zeros."""
+    if isinstance(phase.op, ExtSI) and phase.op.src.type == I1:
+        return building.add(ExtUI(phase.op.src, phase.type)).result
+    return phase
+
+
 @reads("ttng.wait_barrier")
 def read_wait_barrier(building: Building, op: RawOp) -> Results:
     """`ttng.wait_barrier %barrier, %phase, %predicate deps %tile`."""
-    phase = building.value(op, op.operands[1])
+    phase = _parity(building, building.value(op, op.operands[1]))
     predicate = building.value(op, op.operands[2], I1) if len(op.operands) > 2 else None
-    if predicate is not None and not (isinstance(predicate.op, Constant) and predicate.op.value):
-        building.fail(op, "a wait that depends on a condition")
     tiles = tuple(building.value(op, name) for name in op.groups.get("deps", ()))
-    return building.add(WaitBarrier(building.operand(op, 0), phase, tiles)).results
+    return building.add(WaitBarrier(building.operand(op, 0), phase, tiles, predicate)).results
+
+
+@reads("ttng.arrive_barrier")
+def read_arrive_barrier(building: Building, op: RawOp) -> Results:
+    """`ttng.arrive_barrier %barrier, 2, %predicate`."""
+    if op.attributes.get("perThread"):
+        building.fail(op, "an arrival of each thread", "kbuild has those of one thread for all")
+    predicate = building.value(op, op.operands[1], I1) if len(op.operands) > 1 else _always(building)
+    return building.add(ArriveBarrier(building.operand(op, 0), predicate, count=_count(op))).results
 
 
 # Copies

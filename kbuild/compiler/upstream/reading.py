@@ -49,10 +49,10 @@ def read_upstream(text: str, file: str, defaults: Mapping[str, Any]) -> Module:
         syntax.fail("the text has no function", (0, 1))
     target = find_target(_arch(syntax, attributes))
     module = Module()
-    own = {
-        **defaults,
-        **({"num_warps": attributes["ttg.num-warps"]} if "ttg.num-warps" in attributes else {}),
-    }
+    own = dict(defaults)
+    if "ttg.num-warps" in attributes:
+        # With layouts, which Triton has chosen, as the waits have their places.
+        own |= {"num_warps": attributes["ttg.num-warps"], "explicit_layouts": True}
     if loose.ops:
         building = Building(syntax, target, ROWS)
         module.add(_fragment(building, loose, own))

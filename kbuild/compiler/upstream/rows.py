@@ -64,8 +64,11 @@ ROWS: dict[str, Row] = {
     "ttg.local_dealloc": Row(gpu.LocalDealloc),
     "ttg.local_load": Row(gpu.LocalLoad, groups={"token": ""}),
     "ttg.local_store": Row(gpu.LocalStore),
+    "ttg.memdesc_reinterpret": Row(gpu.MemDescReinterpret),
     # Programs and their threads.
     "gpu.barrier": Row(tensor.Barrier),
     "ttng.fence_async_shared": Row(nvidia.FenceAsyncShared, ignored=frozenset({"bCluster"})),
-    "ttng.tma_store_wait": Row(nvidia.TmaStoreWait, attributes={"pendings": "pendings"}),
+    "ttng.async_copy_mbarrier_arrive": Row(
+        nvidia.AsyncCopyMbarrierArrive, attributes={"noIncrement": "no_increment"}
+    ),
 }

@@ -51,9 +51,10 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "semantic": {"errors", "targets", "layout", "ir", "ops"},
     "library": set[str](),
     "frontend": {"errors", "options", "layout", "ir", "ops", "semantic", "library"},
+    "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
-    "driver": {*ORDER, "frontend"},
+    "driver": {*ORDER, "frontend", "upstream"},
     "gpu": {"errors", "options", "tensor_map", "targets", "semantic", "frontend", "interp", "driver"},
     "emulator": {"errors"},
     "aot": {

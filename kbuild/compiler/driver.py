@@ -163,12 +163,12 @@ def compile(
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, options)
         return run.from_module(module, "ttir")
-    from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
+    from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 
     with blamed_on(str(source)):
         if start in ("llir", "ptx"):
             return run.from_code(read_code(start, text, str(source)))
-        return run.from_module(read_module(text, str(source)), start)
+        return run.from_module(read_ir(text, str(source), options), start)
 
 
 def opt(
@@ -180,11 +180,11 @@ def opt(
 ) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
     pipelines."""
-    from kbuild.compiler.ir.given import blamed_on, read_module  # As above.
+    from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
     with blamed_on(file):
-        module = read_module(text, file)
+        module = read_ir(text, file)
         tensor, gpu = pipelines_of(module, chosen)
         stages = {"tensor": tensor, "gpu": gpu}
         names: list[str] = []
@@ -192,6 +192,20 @@ def opt(
             names.extend(stages.get(item.strip(), (item,)))
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
         return print_module(module)
+
+
+def read_ir(text: str, file: str, options: CompileOptions = DEFAULTS) -> Module:
+    """The module of a text of IR: kbuild's own, or Triton's, of which the options say what its ttir does not.
+
+    Raises `CompileError` where the text is wrong.
+    """
+    # As above.
+    from kbuild.compiler.ir.given import read_module, verified
+    from kbuild.compiler.upstream import is_upstream, read_upstream
+
+    if is_upstream(text):
+        return verified(read_upstream(text, file, options.attributes()), file)
+    return read_module(text, file)
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:
@@ -210,6 +224,12 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
 def pipelines_of(module: Module, target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The passes over ttir and those to ttgir for a kernel."""
     return target.pipelines(bool(module.kernel.attrs.get("explicit_layouts")))
+
+
+def is_unplaced(module: Module) -> bool:
+    """Whether a kernel has layouts that are not to be changed, and its shared memory has no place yet: Triton's ttgir."""
+    attrs = module.kernel.attrs
+    return bool(attrs.get("explicit_layouts")) and "shared" not in attrs
 
 
 def code_arch(module: Module, target: Target) -> str:
@@ -319,6 +339,9 @@ class _Compilation:
                 run_pipeline(module, self.target, over_ttir, log)
             if self.keep("ttir", lambda: print_module(module, locations=self.options.lineinfo)):
                 return self.finish(module)
+        elif is_unplaced(module):
+            run_pipeline(module, self.target, ("inline",), log)
+        if start == "ttir" or is_unplaced(module):
             with self.timed("ttgir"):
                 run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):

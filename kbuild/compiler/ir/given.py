@@ -14,7 +14,12 @@ from kbuild.errors import CompileError, InternalError, KbuildError, Loc
 def read_module(text: str, file: str) -> Module:
     """The module of a text from any source.  Raises `CompileError` where it breaks a rule of the IR."""
     with blamed_on(file):
-        module = parse_module(text, file, with_places=True)
+        return verified(parse_module(text, file, with_places=True), file)
+
+
+def verified(module: Module, file: str) -> Module:
+    """A module that keeps the rules of the IR.  Raises `CompileError` where the one given does not."""
+    with blamed_on(file):
         for function in module.functions.values():
             verify(function)
     return module

@@ -23,6 +23,8 @@ _TOKEN = re.compile(
       | (?P<mark>[-(){}\[\]<>=,:])""",
     re.VERBOSE,
 )
+_RESULTS = re.compile(r"%[\w.$]+(?:\s*,\s*%[\w.$]+)*\s*:")
+"""The results of the next operation, after one whose list of operands is empty."""
 _WHOLE = re.compile(r"\s*(\d+(?:x\d+)*)")
 _SHAPE = re.compile(r"(?:(\d+) x )?((?:\d+x)*)")
 _LAYOUT_LINE = re.compile(r"^(#\w+) = (.+)$", re.MULTILINE)
@@ -288,7 +290,7 @@ class _IrParser:
         given.update(dict.fromkeys(lists, ()))
         if list(cls.operand_fields) == lists and len(lists) == 1:
             items = []
-            while self.kind == "value":
+            while self.kind == "value" and not _RESULTS.match(self.text, self.start):
                 items.append(self.use())
                 if not self.accept(","):
                     break

@@ -42,6 +42,9 @@ _MAX_ORDERS = 24
 not, a layout goes without a name."""
 _INSTRUCTIONS = ([16, 8], [8, 8], [16, 16], [16, 32], [16, 64], [16, 128], [16, 256])
 
+_WARP_ORDERS: tuple[Parameters, ...] = ({}, {"rowsFirst": 0})
+"""Tensor-core layouts number their warps along M first, and Triton's for mma.sync along N first."""
+
 
 @lru_cache(maxsize=4096)
 def describe(layout: LinearLayout) -> str:
@@ -96,8 +99,12 @@ _FORMS: dict[str, Callable[..., LinearLayout]] = {
     "blocked": lambda shape, p: blocked(
         shape, p["sizePerThread"], p["threadsPerWarp"], p["warpsPerCTA"], p["order"]
     ),
-    "mma": lambda shape, p: mma_accumulator(shape, p["warps"], tuple(p["instruction"])),
-    "dotOperand": lambda shape, p: dot_operand(shape, p["warps"], p["index"], p["kWidth"]),
+    "mma": lambda shape, p: mma_accumulator(
+        shape, p["warps"], tuple(p["instruction"]), bool(p.get("rowsFirst", 1))
+    ),
+    "dotOperand": lambda shape, p: dot_operand(
+        shape, p["warps"], p["index"], p["kWidth"], rows_first=bool(p.get("rowsFirst", 1))
+    ),
     "slice": _slice,
     "swizzled": lambda shape, p: swizzled(shape, p["vector"], p["perPhase"], p["maxPhase"], p["order"]),
     "wgmmaShared": lambda shape, p: wgmma_shared(
@@ -204,8 +211,8 @@ def _guess_mma(layout: LinearLayout) -> Iterator[Parameters]:
     # An accumulator with copies in other warps is rare; such layouts are operands, and read better as that.
     warps, copies = _count_along(layout, "warp") if layout.rank >= 2 else ([], 1)
     if copies == 1 and warps and layout.bases_along("lane", -1)[:2] == (2, 4):
-        for instruction in _INSTRUCTIONS:
-            yield {"warps": warps[-2:], "instruction": list(instruction)}
+        for instruction, order in product(_INSTRUCTIONS, _WARP_ORDERS):
+            yield {"warps": warps[-2:], "instruction": list(instruction), **order}
 
 
 def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
@@ -214,8 +221,8 @@ def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
     for index, inner in ((0, -1), (1, -2)):
         k_width = layout.bases_along("lane", inner)[0]
         if k_width:
-            for warps in _guess_warps(layout):
-                yield {"index": index, "warps": warps, "kWidth": k_width}
+            for warps, order in product(_guess_warps(layout), _WARP_ORDERS):
+                yield {"index": index, "warps": warps, "kWidth": k_width, **order}
 
 
 def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
@@ -323,10 +330,13 @@ def _parse(text: str, position: int, shape: tuple[int, ...]) -> tuple[LinearLayo
         parameters[key], position = (
             _skip_layout(text, position) if key == "parent" else _value(text, position)
         )
+    end = _expect(text, position, "}")
     try:
-        return _FORMS[name](shape, parameters), _expect(text, position, "}")
+        return _FORMS[name](shape, parameters), end
     except KeyError as missing:
         raise CompileError(f"layout {name} lacks its parameter {missing.args[0]}") from None
+    except (IndexError, TypeError, ValueError) as error:
+        raise CompileError(f"layout {name} does not fit a tensor of shape {list(shape)}: {error}") from None
 
 
 def _value(text: str, position: int) -> tuple[int | list, int]:

@@ -23,10 +23,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from kbuild.aot.artifact.tensor_maps import encode
 from random_programs.arrays import Argument, difference
 from random_programs.cubins import Record, digest, records
 
-from kbuild.aot.artifact.tensor_maps import encode
 from kbuild.aot.tune.gpu import SCALARS, Gpu
 from kbuild.errors import ToolError
 from kbuild.tensor_map import TensorMapType

@@ -37,7 +37,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("wheel", help="the package of examples/ladder")
-    parser.add_argument("--size", type=int, default=4096, help="rows and columns of all matrices (%(default)s)")
+    parser.add_argument(
+        "--size", type=int, default=4096, help="rows and columns of all matrices (%(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="write the times in microseconds here")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -50,7 +52,9 @@ def main() -> int:
     cores, cores_right = compared(package, ["gluon_tensor_cores"], options.size, torch.float16)
     print_table(cores, options.size)
     if options.json:
-        options.json.write_text(json.dumps({**times, **{f"fp16 {key}": cores[key] for key in cores}}, indent=1))
+        options.json.write_text(
+            json.dumps({**times, **{f"fp16 {key}": cores[key] for key in cores}}, indent=1)
+        )
     return 0 if is_right and cores_right else 1
 
 

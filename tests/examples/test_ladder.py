@@ -7,9 +7,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from tests.examples.conftest import built, copy_of, installed
 
 from kbuild.emulator.driver import FakeDriver
+from tests.examples.conftest import built, copy_of, installed
 
 STEPS = (
     "naive", "coalesced", "shared_tiles", "column_tiles", "square_tiles", "vector_accesses", "warp_tiles",

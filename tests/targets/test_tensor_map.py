@@ -109,6 +109,8 @@ def test_a_kernel_gets_what_is_made_of_the_record(driver: FakeDriver) -> None:
             given.swizzle,
             bool(given.fill),
         )
-    kernel = gpu.kernel(TAKES_A_MAP.encode(), LaunchFacts("takes_a_map", (("map", next(iter(TEXTS))),), 0, (32,)))
+    kernel = gpu.kernel(
+        TAKES_A_MAP.encode(), LaunchFacts("takes_a_map", (("map", next(iter(TEXTS))),), 0, (32,))
+    )
     with pytest.raises(KbuildError, match=r"the tensor map of a \(tensormap f16 64x32 128 a M,K lda\)"):
         kernel.arguments({**values, "lda": 97})

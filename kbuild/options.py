@@ -179,14 +179,14 @@ class CompileOptions:
     enable_fp_fusion: bool = option(
         True, "round a product and the sum that it enters once, by a fused multiply-add", tag="nofma"
     )
-    fast_math: bool = option(
+    use_fast_math: bool = option(
         False,
         "let a kernel in CUDA C++ compute faster and less exactly, by `--use_fast_math` of NVRTC",
         tag="fast",
         language=CUDA,
         is_attribute=False,
     )
-    std: int = option(
+    cpp_std: int = option(
         17,
         "the version of C++ that a kernel is written in",
         choices=(17, 20),

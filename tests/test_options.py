@@ -36,8 +36,8 @@ CUDA_OTHERS = {
     "block": "16x8x2",
     "shared": 4096,
     "include": "include,nvidia-cutlass:include",
-    "fast_math": True,
-    "std": 20,
+    "use_fast_math": True,
+    "cpp_std": 20,
     "max_registers": 64,
 }
 """The same of kernels in CUDA C++, and one of both."""

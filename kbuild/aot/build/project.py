@@ -276,7 +276,11 @@ def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str])
         "kbuild": kbuild_identity(),
         "manifest": manifest_digest(manifest),
         "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
-        "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
+        "sources": {
+            name: found
+            for kernel in manifest.kernels
+            for name, found in sources.digests([kernel.source], options.project, kernel.include).items()
+        },
         "options": options.compile.requested(),
         "tools": tools,
         "distribution": read_distribution(options.project, manifest.package).digest,

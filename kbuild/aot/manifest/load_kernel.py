@@ -109,8 +109,8 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     constants = _constants(found) if was_right else taken
     _check_expressions(reader, path, table, found, constants)
     _check_descriptors(reader, (*path, "args"), found, constants)
-    check_launch_shape(reader, path, values, found, constants)
-    check_reference(reader, path, found, constants)
+    check_launch_shape(reader, path, table, found, constants, was_right)
+    check_reference(reader, path, table, found, constants)
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None

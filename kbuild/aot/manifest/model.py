@@ -394,6 +394,12 @@ class Kernel:
         return (str(root / self.source), self.function, places, *([include] if include else ()))
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The files that it is made and verified of, without what these import or include."""
+        reference = self.verify.reference.partition(":")[0] if self.verify else ""
+        return (self.source, *([reference] if reference else ()))
+
+    @property
     def meta_parameters(self) -> tuple[str, ...]:
         """The constexpr parameters of which configurations say values."""
         configs = (*self.configs, *(config for row in self.alternatives for config in row))

@@ -179,9 +179,9 @@ class _Unit:
         """The options of NVRTC."""
         options = self.options
         # A virtual architecture: for a real one NVRTC assembles the code, too.
-        found = [f"-arch={arch.replace('sm_', 'compute_')}", f"-std=c++{options.std}"]
+        found = [f"-arch={arch.replace('sm_', 'compute_')}", f"-std=c++{options.cpp_std}"]
         found += ["-lineinfo"] * options.lineinfo + ["-fmad=false"] * (not options.enable_fp_fusion)
-        found += ["--use_fast_math"] * options.fast_math + ["-DNDEBUG"] * (not options.debug)
+        found += ["--use_fast_math"] * options.use_fast_math + ["-DNDEBUG"] * (not options.debug)
         found += [f"-D{name}={definition(value)}" for name, value in self.macros.items()]
         found += [f"--pre-include={header}" for header in headers_of(self.constexprs)]
         found += [f"-I{folder}" for folder in (os.path.dirname(self.path) or ".", *headers.folders)]

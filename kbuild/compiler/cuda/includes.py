@@ -7,10 +7,9 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from kbuild.compiler.cuda.headers import include_folder, versions
+from kbuild.compiler.cuda.headers import versions
 from kbuild.compiler.cuda.source import CudaSource, read_file, text_of
 from kbuild.compiler.cuda.tokens import tokens
-from kbuild.errors import KbuildError
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,3 @@ def _texts(found: Closure, places: bool) -> Iterator[str]:
         yield os.path.relpath(file, first)
         for token in tokens(text_of(file)):
             yield f"{token.line}:{token.text}" if places else token.text
-
-
-def require_folders(include: Iterable[str], root: str) -> Iterator[KbuildError]:
-    """The mistakes among the entries of `include`."""
-    for entry in include:
-        try:
-            include_folder(entry, root)
-        except KbuildError as error:
-            yield error

@@ -93,8 +93,8 @@ OPTIONS = {
     "block": "16x16",
     "shared": 1024,
     "include": "include",
-    "fast_math": True,
-    "std": 20,
+    "use_fast_math": True,
+    "cpp_std": 20,
 }
 """Every option on which the code depends, with another value."""
 

@@ -17,7 +17,7 @@ from kbuild.aot.manifest.model import Argument, Axis, Config, Guard, Kernel, Spe
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, with_defaults
 from kbuild.aot.manifest.table import checked, record
-from kbuild.options import CUDA, CompileOptions, by_name
+from kbuild.options import CUDA, CompileOptions, Option, by_name
 from kbuild.targets import ARCHS
 
 
@@ -89,7 +89,7 @@ class _Loader:
             shared_values = checked(
                 self.reader, place, common, schema.options_of(schema.DEFAULTS, self.function.language), names
             )
-            shared = _divided(self.reader, place, shared_values, taken & self.defaults.keys())
+            shared = self._divided(place, shared_values, taken & self.defaults.keys())
             own = checked(
                 self.reader, key, entry, schema.options_of(schema.CONFIG, self.function.language), names
             )
@@ -97,7 +97,7 @@ class _Loader:
             where, facts = read_when(
                 self.reader, (*key, "when"), when, self.matrix, self.args, self.specializations
             )
-            own_options, own_constexprs = _divided(self.reader, key, own, taken & entry.keys())
+            own_options, own_constexprs = self._divided(key, own, taken & entry.keys())
             chosen = CompileOptions(**{**shared[0], **own_options})
             constexprs = with_defaults(own_constexprs, shared[1])
             for name, value in chosen.values("variant", self.function.language).items():
@@ -107,6 +107,31 @@ class _Loader:
             given = tuple(constexprs.items())
             made = {"when": where, "guards": facts, "constexprs": given, "options": chosen}
             yield key, record(Config, schema.CONFIG, own, **made)
+
+    def _divided(
+        self, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Value]]:
+        """The options that a configuration gives, by their own names, and its meta-parameters; `taken` are keys that
+        are neither."""
+        for name in taken:
+            if self._option(name) is None:
+                self.reader.error((*path, name), "is given in args or matrix already")
+        chosen: dict[str, Any] = {}
+        constexprs: dict[str, Value] = {}
+        for name, value in values.items():
+            option = self._option(name)
+            if option is None:
+                constexprs[name] = value
+            elif name != option.name and option.name in values:
+                self.reader.error((*path, name), f"is another name of {option.name}, which is given as well")
+            else:
+                chosen[option.name] = value
+        return chosen, constexprs
+
+    def _option(self, name: str) -> Option | None:
+        """The option of a name, for kernels of this language."""
+        option = by_name(name, "variant")
+        return option if option and option.language in ("", self.function.language) else None
 
     def _own(
         self, key: KeyPath, entry: Mapping[str, Any], names: Mapping[str, Collection[str]]
@@ -129,27 +154,6 @@ class _Loader:
             if one.is_constexpr and not one.has_default and one.name not in given:
                 advice = self.advice or "give it in config, or its values in matrix"
                 self.reader.error(key, f'constexpr "{one.name}" has no value', advice)
-
-
-def _divided(
-    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
-) -> tuple[dict[str, Any], dict[str, Value]]:
-    """The options that a configuration gives, by their own names, and its meta-parameters; `taken` are keys that
-    are neither."""
-    for name in taken:
-        if by_name(name, "variant") is None:
-            reader.error((*path, name), "is given in args or matrix already")
-    chosen: dict[str, Any] = {}
-    constexprs: dict[str, Value] = {}
-    for name, value in values.items():
-        option = by_name(name, "variant")
-        if option is None:
-            constexprs[name] = value
-        elif name != option.name and option.name in values:
-            reader.error((*path, name), f"is another name of {option.name}, which is given as well")
-        else:
-            chosen[option.name] = value
-    return chosen, constexprs
 
 
 def check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -> None:

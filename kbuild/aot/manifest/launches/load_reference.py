@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.functions.python import python_functions
@@ -13,25 +14,29 @@ from kbuild.options import CUDA
 
 
 def check_reference(
-    reader: ManifestReader, path: KeyPath, kernel: Kernel, constants: Collection[str]
+    reader: ManifestReader,
+    path: KeyPath,
+    given: Mapping[str, Any],
+    kernel: Kernel,
+    constants: Collection[str],
 ) -> None:
     """Notes a reference that is not there, or takes what the kernel does not have."""
     verify = kernel.verify
     key = (*path, "verify", "reference")
     if verify is None or not verify.reference:
-        if verify is not None and kernel.language == CUDA:
+        if verify is not None and kernel.language == CUDA and "reference" not in given["verify"]:
             advice = 'write reference = "reference.py:function", a function of numpy or a kernel in Triton\'s language'
             reader.error((*path, "verify"), 'missing key "reference"', advice)
         return
     function = reference_function(reader, key, verify.reference)
     if function is None:
         return
-    given = {argument.name for argument in kernel.args} | {name for name, _ in verify.reference_constexprs}
-    given |= {*constants, *(axis.name for axis in kernel.matrix)}
+    known = {argument.name for argument in kernel.args} | {name for name, _ in verify.reference_constexprs}
+    known |= {*constants, *(axis.name for axis in kernel.matrix)}
     for parameter in function.parameters:
-        if parameter.name not in given and not parameter.has_default:
+        if parameter.name not in known and not parameter.has_default:
             message = f"{verify.reference} takes {parameter.name}, which is no argument of the kernel"
-            close = suggestion(parameter.name, given)
+            close = suggestion(parameter.name, known)
             advice = "give it in reference_constexprs" if parameter.is_constexpr else close
             reader.error(key, message, advice)
     for name in ("reference_constexprs", "reference_grid"):

@@ -19,14 +19,18 @@ from kbuild.targets import ARCHS
 def check_launch_shape(
     reader: ManifestReader,
     path: KeyPath,
-    values: Mapping[str, Any],
+    given: Mapping[str, Any],
     kernel: Kernel,
     constants: Collection[str],
+    was_right: bool,
 ) -> None:
-    """Notes keys that a kernel of its language does not have or lacks, and blocks that no variant can have."""
+    """Notes keys that a kernel of its language does not have or lacks, and blocks that no variant can have; `given` is the
+    kernel's table, and `constants` what expressions may name.  Blocks are computed where the rest `was_right`."""
+    if not kernel.source:
+        return
     if kernel.language != CUDA:
         for name in ("block", "shared", "include"):
-            if name in values:
+            if name in given:
                 message = "is for kernels in CUDA C++"
                 reader.error(
                     (*path, name),
@@ -34,7 +38,7 @@ def check_launch_shape(
                     "num_warps says how many threads a program has" if name == "block" else "",
                 )
         return
-    if "block" not in values:
+    if "block" not in given:
         reader.error(
             path,
             'missing key "block"',
@@ -45,7 +49,7 @@ def check_launch_shape(
     for axis, text in enumerate(kernel.block):
         check_expression(reader, (*path, "block", axis), text, sorted(names))
     check_expression(reader, (*path, "shared"), kernel.shared, sorted(names))
-    if len(reader.errors) > before or not kernel.block:
+    if not was_right or len(reader.errors) > before or not 0 < len(kernel.block) <= 3:
         return
     for options, point in _points(kernel):
         try:

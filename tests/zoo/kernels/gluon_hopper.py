@@ -166,7 +166,7 @@ def partitions_with_tensors(x, y, factors, ROWS: gl.constexpr, COLUMNS: gl.const
             (scale_partition, (x_tile, y_tile, ready, done, factor, theirs)),
         ],
         [2],
-        [64],
+        [96],
     )
     mbarrier.wait(done, 0)
     gl.store(y + offsets, y_tile.load(own))

@@ -35,7 +35,8 @@ FEWEST_REGISTERS = 24
 
 @gpu_pass
 def place_partitions(module: Module, target: Target) -> None:
-    """Set `first` of partitions, the registers of warpgroups, and the function's `extra_warps`.
+    """Set `first` of partitions, the registers of warpgroups, and the function's `extra_warps` and, where registers
+    are requested, `max_registers`.
 
     Raises `CompileError` for more warps, partitions or registers than there are, and for a place where not all
     of the kernel's warps come exactly once.
@@ -98,6 +99,8 @@ def _share_out(func: Func, found: Sequence[WarpPartitions], own: int, groups: in
             )
         op.registers_before, op.registers = before, (min(left, MOST_REGISTERS),) * own + tuple(kept)
         before = op.registers
+        # ptxas ignores `setmaxnreg` where it does not know how many registers there are at the entry.
+        func.attrs["max_registers"] = min(start, target.limits.registers)
 
 
 def _requested(parts: Sequence[WarpPartition], group: int, start: int) -> int:

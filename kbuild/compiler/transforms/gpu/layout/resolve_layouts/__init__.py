@@ -23,14 +23,14 @@ from kbuild.compiler.layout import PendingLayout
 from kbuild.compiler.layout.derived import placed, written
 from kbuild.compiler.ops.control import If
 from kbuild.compiler.ops.gpu import ConvertLayout, SetAutoLayout
-from kbuild.compiler.ops.tensor import ExpandDims, Join, Reduce, Split, Trans
+from kbuild.compiler.ops.tensor import ExpandDims, Join, Reduce, Reshape, Split, Trans
 from kbuild.compiler.transforms._support.layout_flow import tensor_operands, tensor_type
 from kbuild.compiler.transforms.gpu.layout.coalesce import find_accesses, layout_alone
 from kbuild.compiler.transforms.gpu.layout.resolve_layouts.spread import Source, Spread
 from kbuild.errors import CompileError
 
-_RULED = (ExpandDims, Join, Reduce, Split, Trans)
-"""Operations that give their results a layout by a rule of their own."""
+_RULED = (ExpandDims, Join, Reduce, Reshape, Split, Trans)
+"""Operations that leave every element in its register: the layout of the operand says that of the results."""
 
 
 @gpu_pass
@@ -128,7 +128,7 @@ def _unknown(value: Value, kind: str) -> CompileError:
 
 def _fit_results(op: Op) -> None:
     """Convert the results of an operation that gives them other registers than their layout has."""
-    for result, type_ in zip(op.results, op.infer()):
+    for result, type_ in zip(op.results, [_reshaped(op)] if isinstance(op, Reshape) else op.infer()):
         wanted = result.type
         if isinstance(type_, TensorType) and type_ != wanted:
             result.type = type_
@@ -136,3 +136,10 @@ def _fit_results(op: Op) -> None:
             converted = Builder.after(op).add(ConvertLayout(result, wanted), result.name)
             for user in users:
                 user.replace_operand(result, converted.result)
+
+
+def _reshaped(op: Reshape) -> TensorType:
+    type_ = tensor_type(op.result)
+    layout = tensor_type(op.src).layout
+    assert layout is not None
+    return type_.with_layout(layout.reshape(type_.shape))

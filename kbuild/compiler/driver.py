@@ -388,10 +388,26 @@ class _Compilation:
             compile_cuda,
         )  # What finds wheels takes as long as a small kernel.
 
+        def made(options: CompileOptions) -> GivenCode:
+            return compile_cuda(path, function, signature, constexprs, self.target, options)
+
+        def with_lines() -> tuple[str, ToolError | None]:
+            code = made(self.options.changed({"lineinfo": True}))
+            try:
+                assemble(code.newer, self.arch, self.options.ptxas)
+            except ToolError as error:
+                return code.newer, error
+            return code.newer, None
+
         with self.timed("ptx"):
-            code = compile_cuda(path, function, signature, constexprs, self.target, self.options)
+            code = made(self.options)
         self.signature = tuple(signature.items())
-        return self.from_code(code)
+        try:
+            return self.from_code(code)
+        except ToolError as error:
+            from kbuild.compiler.cuda.assembler_errors import at_source  # Rarely needed.
+
+            raise ErrorGroup(at_source(error, code, with_lines) or [error]) from None
 
     def ptx_of(self, llir: str, fuses: bool) -> str:
         with self.timed("ptx"):

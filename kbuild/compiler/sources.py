@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 
+def file_and_function(source: str) -> tuple[str, str]:
+    """The parts of `file:function`; a function in CUDA C++ may have its namespaces before it."""
+    path, colon, function = source.rpartition(".cu:")
+    if colon:
+        return f"{path}.cu", function
+    path, _, function = source.rpartition(":")
+    return path, function
+
+
 def source_digest(path: str, function: str, places: bool = False, include: str | None = None) -> str:
     """The sha256 of a kernel's source and all that it reaches, by the language of its file.
 

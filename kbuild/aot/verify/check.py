@@ -27,6 +27,7 @@ from kbuild.compiler import driver
 from kbuild.compiler.interp import encode
 from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, pointee_of
 from kbuild.compiler.interp.programs import DeadlockError
+from kbuild.compiler.sources import file_and_function
 from kbuild.emulator import Program, Report, arguments_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator import run as emulate
@@ -80,7 +81,7 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
 
 def _source_digest(task: VerifyTask) -> str:
     include = [task.options.include] if task.options.include else []
-    return resolve(builder.SOURCE_DIGEST)(*task.source.rsplit(":", 1), False, *include)
+    return resolve(builder.SOURCE_DIGEST)(*file_and_function(task.source), False, *include)
 
 
 def _compile(task: VerifyTask) -> driver.Artifact:

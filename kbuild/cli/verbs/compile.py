@@ -55,8 +55,9 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             reports.append(_artifact_json(artifact, arch, files))
         elif not options.quiet and stop == "cubin":
-            for text in artifact.metadata.serialized:
-                print(f"warning: {text}", file=sys.stderr)
+            for text in artifact.metadata.warnings:
+                if not text.startswith("ptxas"):  # Spills are in the line below.
+                    print(f"warning: {text}", file=sys.stderr)
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
         from json import dumps  # Here, for most ask for none.

@@ -67,9 +67,10 @@ def _made(head: re.Match[str] | None, lines: Sequence[str]) -> Iterator[Diagnost
         return
     rest = list(lines)
     column = 0
-    if len(rest) > 1 and rest[1].strip() == "^":
-        column = max(rest[1].index("^") - _INDENT + 1, 1)
-        del rest[:2]
+    caret = next((place for place, line in enumerate(rest) if line.strip() == "^"), 0)
+    if caret:  # Below the line of the source.
+        column = max(rest[caret].index("^") - _INDENT + 1, 1)
+        del rest[caret - 1 : caret + 1]
     trace = [_TRACE.match(line.strip()) for line in rest]
     notes = tuple(
         line.strip()

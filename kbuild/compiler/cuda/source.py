@@ -278,19 +278,14 @@ def _kernel(
 def _match(code: Sequence[Token], place: int) -> int:
     """The place of the bracket that closes the one at a place; the last token where none does."""
     opening = code[place].text
-    closing, depth = _CLOSING[opening], 0
+    closing, depth, inside = _CLOSING[opening], 0, 0
     for index in range(place, len(code)):
         text = code[index].text
-        if opening == "<" and text in ("(", "["):
-            depth += 1
-        elif opening == "<" and text in (")", "]"):
-            depth -= 1
-        elif text == opening:
-            depth += 1
-        elif text == closing:
-            depth -= 1
-        elif opening == "<" and text == ">>>":
-            depth -= 3
+        if opening == "<":  # Within other brackets it compares.
+            inside += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
+        if inside > 0:
+            continue
+        depth += (text == opening) - (text == closing) - 3 * (opening == "<" and text == ">>>")
         if depth <= 0:
             return index
     return len(code) - 1

@@ -69,7 +69,7 @@ matmul(const T *__restrict__ a, const T *__restrict__ b, float *c, int M, int N,
     __syncthreads();  // read
   }
   if (row < M && column < N)
-    c[at(row, column, N)] = alpha * (RELU ? fmaxf(sum, 0.0f) : sum);
+    c[at(row, column, N)] = alpha * (RELU && sum < 0 ? 0 : sum);
 }
 """
 

@@ -52,6 +52,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "library": set[str](),
     "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
     "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
+    "views": {"errors", "targets", "layout", "ir", "ops", "analysis", "semantic", "frontend", "upstream"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend", "upstream"},
@@ -68,7 +69,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "interp",
         "emulator",
     },
-    "cli": {"errors", "options", "targets", "kbuild", "driver", "aot"},
+    "cli": {"errors", "options", "targets", "kbuild", "driver", "views", "aot"},
     "kbuild": {"errors", "driver", "language"},
 }
 """Which part may import which.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the

@@ -195,6 +195,17 @@ def _add_inspecting(verbs: _Verbs) -> None:
             output="where to write a file of the same name (default: standard output)",
         )
     )
+    _add_layout(
+        verbs.add(
+            "layout",
+            "Show where the elements of a tensor or a tile are, and what follows from it.",
+            "-C -q --json --arch -o",
+            directory="the directory of files",
+            archs="the architecture (default sm_90)",
+            output="draw it, too: a file that ends in .svg",
+            quiet="without the table of elements",
+        )
+    )
     listing = verbs.add("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     _add_options(listing, "debug")
@@ -469,6 +480,24 @@ def _add_opt(opt: argparse.ArgumentParser) -> None:
         required=True,
         metavar="PASS,...",
         help="passes in order; `tensor`, `gpu`: a pipeline",
+    )
+
+
+def _add_layout(layout: argparse.ArgumentParser) -> None:
+    add = layout.add_argument
+    add(
+        "layout",
+        metavar="LAYOUT",
+        help="'#blocked{…}', 'BlockedLayout(…)', '#ttg.blocked<{…}>', or FILE:%%VALUE of a dump",
+    )
+    add("--shape", default="", metavar="AxB", help="the shape of the tensor, for a layout in words")
+    add("--type", default="", metavar="TYPE", help="the type of the elements (default fp16)")
+    add(
+        "--with",
+        dest="other",
+        default="",
+        metavar="LAYOUT",
+        help="another layout, from or to which elements go",
     )
 
 

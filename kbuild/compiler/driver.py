@@ -21,7 +21,7 @@ from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.frontend import build_module
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
@@ -182,8 +182,12 @@ def opt(
         return print_module(module)
 
 
-def read_ir(text: str, file: str, options: CompileOptions = DEFAULTS) -> Module:
+def read_ir(
+    text: str, file: str, options: CompileOptions = DEFAULTS, names: dict[str, Value] | None = None
+) -> Module:
     """The module of a text of IR: kbuild's own, or Triton's, of which the options say what its ttir does not.
+
+    `names` gets the values by the names that they have in the text, `%x`.
 
     Raises `CompileError` where the text is wrong.
     """
@@ -192,8 +196,8 @@ def read_ir(text: str, file: str, options: CompileOptions = DEFAULTS) -> Module:
     from kbuild.compiler.upstream import is_upstream, read_upstream
 
     if is_upstream(text):
-        return verified(read_upstream(text, file, options.attributes()), file)
-    return read_module(text, file)
+        return verified(read_upstream(text, file, options.attributes(), names), file)
+    return read_module(text, file, names)
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:

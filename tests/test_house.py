@@ -52,7 +52,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "library": set[str](),
     "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
     "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
-    "views": {"errors", "targets", "layout", "ir", "ops", "analysis", "semantic", "frontend", "upstream"},
+    "views": {*ORDER[: ORDER.index("lower")], "semantic", "frontend", "upstream"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend", "upstream"},

@@ -188,7 +188,7 @@ def _add_inspecting(verbs: _Verbs) -> None:
     _add_opt(
         verbs.add(
             "opt",
-            "Run passes over IR and print the result.",
+            "Run passes over IR, kbuild's or Triton's, and print the result.",
             "-C -v --arch -o",
             directory="the directory of FILE",
             archs="the architecture (default sm_90)",
@@ -473,13 +473,24 @@ def _add_mutate(mutating: argparse.ArgumentParser) -> None:
 
 def _add_opt(opt: argparse.ArgumentParser) -> None:
     add = opt.add_argument
-    add("file", metavar="FILE", help="a .ttir or .ttgir file, or - for standard input")
+    add(
+        "file",
+        metavar="FILE",
+        help="a .ttir or .ttgir file, of kbuild's or Triton's, or - for standard input",
+    )
     add(
         "-p",
         "--passes",
-        required=True,
+        default="",
         metavar="PASS,...",
-        help="passes in order; `tensor`, `gpu`: a pipeline",
+        help="passes in order; `tensor`, `gpu`: a pipeline (default: none)",
+    )
+    add(
+        "--print",
+        action="append",
+        default=[],
+        metavar="ANALYSIS,...",
+        help="show analyses as comments: axis_info, liveness, allocation, coalescing, layouts",
     )
 
 

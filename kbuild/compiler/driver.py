@@ -168,6 +168,17 @@ def opt(
 ) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
     pipelines."""
+    return print_module(after_passes(text, passes, target, file, dump))
+
+
+def after_passes(
+    text: str,
+    passes: str | Sequence[str],
+    target: str = "sm_90",
+    file: str = "<ir>",
+    dump: str | Path | None = None,
+) -> Module:
+    """The module of a text after some passes, as of `opt`."""
     from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
@@ -179,7 +190,7 @@ def opt(
         for item in split_pipeline(passes) if isinstance(passes, str) else passes:
             names.extend(stages.get(item.strip(), (item,)))
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
-        return print_module(module)
+        return module
 
 
 def read_ir(

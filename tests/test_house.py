@@ -52,6 +52,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "library": set[str](),
     "frontend": {"errors", "options", "layout", "ir", "ops", "semantic", "library"},
     "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
+    "views": {*ORDER[: ORDER.index("lower")], "semantic", "frontend", "upstream"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend", "upstream"},
@@ -70,7 +71,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "emulator",
         "gpu",
     },
-    "cli": {"errors", "options", "targets", "kbuild", "driver", "aot"},
+    "cli": {"errors", "options", "targets", "kbuild", "driver", "views", "aot"},
     "kbuild": {"errors", "driver", "language", "gpu"},
 }
 """Which part may import which.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the

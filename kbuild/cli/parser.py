@@ -189,11 +189,22 @@ def _add_inspecting(verbs: _Verbs) -> None:
     _add_opt(
         verbs.add(
             "opt",
-            "Run passes over IR and print the result.",
+            "Run passes over IR, kbuild's or Triton's, and print the result.",
             "-C -v --arch -o",
             directory="the directory of FILE",
             archs="the architecture (default sm_90)",
             output="where to write a file of the same name (default: standard output)",
+        )
+    )
+    _add_layout(
+        verbs.add(
+            "layout",
+            "Show where the elements of a tensor or a tile are, and what follows from it.",
+            "-C -q --json --arch -o",
+            directory="the directory of files",
+            archs="the architecture (default sm_90)",
+            output="draw it, too: a file that ends in .svg",
+            quiet="without the table of elements",
         )
     )
     listing = verbs.add("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
@@ -479,13 +490,42 @@ def _add_mutate(mutating: argparse.ArgumentParser) -> None:
 
 def _add_opt(opt: argparse.ArgumentParser) -> None:
     add = opt.add_argument
-    add("file", metavar="FILE", help="a .ttir or .ttgir file, or - for standard input")
+    add(
+        "file",
+        metavar="FILE",
+        help="a .ttir or .ttgir file, of kbuild's or Triton's, or - for standard input",
+    )
     add(
         "-p",
         "--passes",
-        required=True,
+        default="",
         metavar="PASS,...",
-        help="passes in order; `tensor`, `gpu`: a pipeline",
+        help="passes in order; `tensor`, `gpu`: a pipeline (default: none)",
+    )
+    add(
+        "--print",
+        action="append",
+        default=[],
+        metavar="ANALYSIS,...",
+        help="show analyses as comments: axis_info, liveness, allocation, coalescing, layouts",
+    )
+
+
+def _add_layout(layout: argparse.ArgumentParser) -> None:
+    add = layout.add_argument
+    add(
+        "layout",
+        metavar="LAYOUT",
+        help="'#blocked{…}', 'BlockedLayout(…)', '#ttg.blocked<{…}>', or FILE:%%VALUE of a dump",
+    )
+    add("--shape", default="", metavar="AxB", help="the shape of the tensor, for a layout in words")
+    add("--type", default="", metavar="TYPE", help="the type of the elements (default fp16)")
+    add(
+        "--with",
+        dest="other",
+        default="",
+        metavar="LAYOUT",
+        help="another layout, from or to which elements go",
     )
 
 

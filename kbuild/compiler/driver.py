@@ -23,7 +23,7 @@ from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.cuda.source import cuda_source
 from kbuild.compiler.frontend import build_module, kernel_signature
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
@@ -180,6 +180,17 @@ def opt(
 ) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
     pipelines."""
+    return print_module(after_passes(text, passes, target, file, dump))
+
+
+def after_passes(
+    text: str,
+    passes: str | Sequence[str],
+    target: str = "sm_90",
+    file: str = "<ir>",
+    dump: str | Path | None = None,
+) -> Module:
+    """The module of a text after some passes, as of `opt`."""
     from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
@@ -191,11 +202,15 @@ def opt(
         for item in split_pipeline(passes) if isinstance(passes, str) else passes:
             names.extend(stages.get(item.strip(), (item,)))
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
-        return print_module(module)
+        return module
 
 
-def read_ir(text: str, file: str, options: CompileOptions = DEFAULTS) -> Module:
+def read_ir(
+    text: str, file: str, options: CompileOptions = DEFAULTS, names: dict[str, Value] | None = None
+) -> Module:
     """The module of a text of IR: kbuild's own, or Triton's, of which the options say what its ttir does not.
+
+    `names` gets the values by the names that they have in the text, `%x`.
 
     Raises `CompileError` where the text is wrong.
     """
@@ -204,8 +219,8 @@ def read_ir(text: str, file: str, options: CompileOptions = DEFAULTS) -> Module:
     from kbuild.compiler.upstream import is_upstream, read_upstream
 
     if is_upstream(text):
-        return verified(read_upstream(text, file, options.attributes()), file)
-    return read_module(text, file)
+        return verified(read_upstream(text, file, options.attributes(), names), file)
+    return read_module(text, file, names)
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:
@@ -384,9 +399,8 @@ class _Compilation:
         """The stages of a kernel in CUDA C++."""
         if self.stop not in ("ptx", "cubin"):
             raise UsageError(f"cannot stop at {self.stop}: CUDA C++ has the stages ptx and cubin")
-        from kbuild.compiler.cuda.front import (
-            compile_cuda,
-        )  # What finds wheels takes as long as a small kernel.
+        # Loading this takes as long as compiling a small kernel.
+        from kbuild.compiler.cuda.front import compile_cuda
 
         def made(options: CompileOptions) -> GivenCode:
             return compile_cuda(path, function, signature, constexprs, self.target, options)
@@ -405,7 +419,8 @@ class _Compilation:
         try:
             return self.from_code(code)
         except ToolError as error:
-            from kbuild.compiler.cuda.assembler_errors import at_source  # Rarely needed.
+            # Rarely needed, so it is not loaded at the top.
+            from kbuild.compiler.cuda.assembler_errors import at_source
 
             raise ErrorGroup(at_source(error, code, with_lines) or [error]) from None
 

@@ -293,18 +293,12 @@ def wgmma_shared(
         )
     batches = [bit for axis in reversed(range(rank - 2)) for bit in axis_bits(shape, axis)]
     plain = [1 << bit for bit in (*columns[:width], *rows, *columns[width:], *batches)]
-    return LinearLayout.make(shape, offset=swapped_chunks(plain, element_bits, swizzle_bytes))
-
-
-def swapped_chunks(plain: Sequence[int], element_bits: int, swizzle_bytes: int) -> list[int]:
-    """The flat bases of offsets where the hardware swaps 16-byte chunks of what `plain` would be without: by the byte
-    address a, a ^= (a >> 7 & mask) << 4, for a swizzle of 128, 64, 32 or 0 bytes mask = 7, 3, 1 or 0."""
-    element = (element_bits // 8 - 1).bit_length()
+    element = (byte - 1).bit_length()
     bases = list(plain)
     for position in range((swizzle_bytes // 16).bit_length() - 1 if swizzle_bytes else 0):
-        if 7 + position - element < len(bases):
+        if 7 + position - element < len(plain):
             bases[7 + position - element] ^= plain[4 + position - element]
-    return bases
+    return LinearLayout.make(shape, offset=bases)
 
 
 @lru_cache(maxsize=1024)

@@ -240,6 +240,30 @@ def _plan_ldmatrix(
     )
 
 
+def store_plan(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, has_stmatrix: bool
+) -> SharedAccess | LdmatrixPlan:
+    """How a tensor is stored to shared memory: by stmatrix where that moves more at a time than the threads alone,
+    without bank conflicts."""
+    access = shared_access(register_layout, shared_layout, element_bits)
+    if has_stmatrix and access.vector * element_bits < MAX_VECTOR_BITS:
+        matrices = ldmatrix_fits(register_layout, shared_layout, element_bits)
+        if matrices is not None and not matrices.conflicts:
+            return matrices
+    return access
+
+
+def load_plan(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, has_ldmatrix: bool
+) -> SharedAccess | LdmatrixPlan:
+    """How a tensor is loaded from shared memory.  A plain vector load of 16 bytes per lane is as good as ldmatrix, and
+    free of its rules on which lane reads what."""
+    access = shared_access(register_layout, shared_layout, element_bits)
+    if has_ldmatrix and access.vector * element_bits < MAX_VECTOR_BITS:
+        return ldmatrix_fits(register_layout, shared_layout, element_bits) or access
+    return access
+
+
 class Swizzle(NamedTuple):
     """The parameters of `swizzled`."""
 

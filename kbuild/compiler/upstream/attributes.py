@@ -192,9 +192,7 @@ class AttributeReader(Tokens):
             elif not self.accept("mutable"):
                 self.memory_space()
         self.expect(">")
-        rank = rank_of(encoding)
-        if rank is None or rank > len(shape):
-            rank = len(shape)
+        rank = min(self.rank_of(encoding, place, len(shape)), len(shape))
         if len(shape) - rank > 1:
             self.fail(
                 f"a memdesc of {len(shape)} axes whose layout has {rank}: kbuild counts buffers along one axis",
@@ -212,6 +210,15 @@ class AttributeReader(Tokens):
             self.fail(f"kbuild has no use for {space.name}", place, "it uses #ttg.shared_memory")
 
     # Layouts
+
+    def rank_of(self, encoding: Encoding, place: tuple[int, int], default: int) -> int:
+        """The axes of the tiles that an encoding is for."""
+        if encoding.name == _UNDEFINED:
+            return default
+        try:
+            return encoding.author().rank
+        except CompileError as error:
+            self.fail(error.message, place, error.help)
 
     def layout(self, shape: tuple[int, ...]) -> LinearLayout:
         place = (self.start, self.position)
@@ -367,23 +374,6 @@ class AttributeReader(Tokens):
             if self.kind == "end":
                 self.fail(f"expected {closing!r}, found the end")
             self.advance()
-
-
-def rank_of(encoding: Encoding) -> int | None:
-    """The number of axes that an encoding is for; None where any number will do."""
-    parameters = encoding.parameters
-    if "rank" in parameters:
-        return parameters["rank"]
-    for key in ("order", "warpsPerCTA", "CTAsPerCGA"):
-        if key in parameters:
-            return len(parameters[key])
-    bases = [basis for dim in ("offset", "register", "lane", "warp") for basis in parameters.get(dim, ())]
-    if bases:
-        return len(bases[0])
-    if "parent" in parameters:
-        inner = rank_of(parameters["parent"])
-        return None if inner is None else inner - (encoding.name == "slice")
-    return 2 if encoding.name == "nvmma_shared" else None
 
 
 def float_of_bits(bits: int, type_: FloatType) -> float:

@@ -16,8 +16,8 @@ from kbuild.compiler.ir.types import (
     is_float,
     like,
 )
-from kbuild.compiler.layout import dot_operand, fma_operand
-from kbuild.compiler.layout.encodings import Encoding, instruction_of, warps_and_order
+from kbuild.compiler.layout import fma_operand
+from kbuild.compiler.layout.gluon import DotOperandLayout, NVMMADistributedLayout
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import ExtF, ExtSI, TruncF, TruncI
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
@@ -52,20 +52,16 @@ def read_dot(building: Building, op: RawOp) -> Results:
     if c.type.layout is None:
         return building.add(Dot(a, b, c, precision, _imprecise(op))).results
     total = _wide(building, c)
-    encoding = building.syntax.encoding_of(a.type.layout, "dot_op")
-    parent = encoding.parameters.get("parent") if encoding is not None else None
+    parent = _parent(building, a.type)
     atom = _instruction(building, a.type, b.type, total.type)
     if (
         atom is not None
         and _covers(c.type.shape, a.type.shape[-1], atom)
-        and isinstance(parent, Encoding)
-        and parent.name == "nvidia_mma"
+        and parent is not None
         and precision != "ieee"
     ):
-        warps, rows_first = warps_and_order(parent.parameters)
-        shape = instruction_of(parent.parameters)
         layouts = [
-            dot_operand(type_.shape, warps, index, atom.k_width, shape, rows_first)
+            DotOperandLayout(index, parent, atom.k_width).linear(type_.shape)
             for index, type_ in enumerate((a.type, b.type))
         ]
         a, b = (building.converted(value, layout) for value, layout in zip((a, b), layouts))
@@ -79,6 +75,15 @@ def read_dot(building: Building, op: RawOp) -> Results:
         )
         made = building.add(Dot(a, b, total, "ieee", _imprecise(op))).result
     return [_narrowed(building, made, c.type)]
+
+
+def _parent(building: Building, type_: TensorType) -> NVMMADistributedLayout | None:
+    """The layout of the result of a dot by tensor cores whose operand has a type; None for other dots."""
+    encoding = building.syntax.encoding_of(type_.layout, "dot_op")
+    author = encoding.author() if encoding is not None else None
+    if isinstance(author, DotOperandLayout) and isinstance(author.parent, NVMMADistributedLayout):
+        return author.parent
+    return None
 
 
 def _instruction(building: Building, a: TensorType, b: TensorType, c: Type) -> MmaAtom | None:
@@ -129,8 +134,9 @@ def read_warp_group_dot(building: Building, op: RawOp) -> Results:
     encoding = building.syntax.encoding_of(c.type.layout, "nvidia_mma")
     if encoding is None:
         building.fail(op, "its accumulator has not the layout of an instruction")
-    warps, _ = warps_and_order(encoding.parameters)
-    columns = instruction_of(encoding.parameters)[1]
+    parent = encoding.author()
+    assert isinstance(parent, NVMMADistributedLayout)
+    columns = parent.instr_shape[1]
     total = _wide(building, c)
     wanted = columns, str(element_of(a.type)), str(b.type.element), str(element_of(total.type))
     atom = next(
@@ -142,7 +148,7 @@ def read_warp_group_dot(building: Building, op: RawOp) -> Results:
     is_async = bool(op.attributes.get("isAsync", False)) and total is c
     use_acc = building.value(op, op.operands[3], I1) if len(op.operands) > 3 else None
     if isinstance(a.type, TensorType):
-        a = building.converted(a, dot_operand(a.type.shape, warps, 0, atom.k_width, (16, columns)))
+        a = building.converted(a, DotOperandLayout(0, parent, atom.k_width).linear(a.type.shape))
     precision = _precision_of_group(op)
     made = WarpGroupDot(a, b, total, atom.name, is_async, precision, _imprecise(op), use_acc=use_acc)
     return [_narrowed(building, building.add(made).result, c.type)]

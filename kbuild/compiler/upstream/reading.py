@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.upstream import dots, library, memory, nvidia, tensors  # noqa: F401  register what they read
 from kbuild.compiler.upstream.building import Building
@@ -31,9 +31,12 @@ def is_upstream(text: str) -> bool:
     return _MARKS.search(text) is not None
 
 
-def read_upstream(text: str, file: str, defaults: Mapping[str, Any]) -> Module:
+def read_upstream(
+    text: str, file: str, defaults: Mapping[str, Any], names: dict[str, Value] | None = None
+) -> Module:
     """The module of a text of Triton's.  `defaults` are attributes of functions that ttir, which is for no target in
-    particular, does not state.
+    particular, does not state.  `names` gets the values by their names in the text; of those in several functions,
+    the first.
 
     Raises `CompileError` at the place of what kbuild cannot read, or has no operation for.
     """
@@ -56,12 +59,21 @@ def read_upstream(text: str, file: str, defaults: Mapping[str, Any]) -> Module:
     if loose.ops:
         building = Building(syntax, target, ROWS)
         module.add(_fragment(building, loose, own))
+        _keep_names(building, names)
         return module
     # The kernel comes first; the others are what it calls.
     for function in sorted(raw, key=lambda one: one.attributes.get("noinline", False)):
         if function.body:
-            module.add(build_function(Building(syntax, target, ROWS), function, own))
+            building = Building(syntax, target, ROWS)
+            module.add(build_function(building, function, own))
+            _keep_names(building, names)
     return module
+
+
+def _keep_names(building: Building, names: dict[str, Value] | None) -> None:
+    for name, value in building.values.items() if names is not None else ():
+        if value is not None and names is not None:
+            names.setdefault(name, value)
 
 
 def _fragment(building: Building, loose: RawBlock, attributes: Mapping[str, Any]) -> Func:

@@ -175,16 +175,12 @@ class NVMMADistributedLayout(DistributedLayout):
 
     def whole(self, shape: Numbers) -> LinearLayout:
         rows, columns = self.instr_shape[-2:] if self.version[0] == 2 else self.instr_shape[:2]
-        made = mma_accumulator(shape, self.warps_per_cta, (rows, columns))
-        return self.numbered(made)
+        return mma_accumulator(shape, self.warps_per_cta, (rows, columns), self.rows_first)
 
-    def numbered(self, layout: LinearLayout) -> LinearLayout:
-        """A layout whose warps are numbered along M first: `mma.sync` has them along N first."""
-        if self.version[0] != 2:
-            return layout
-        m, n = (size.bit_length() - 1 for size in self.warps_per_cta[-2:])
-        bases = layout.bases_of("warp")
-        return layout.with_bases("warp", (*bases[m : m + n], *bases[:m], *bases[m + n :]))
+    @property
+    def rows_first(self) -> bool:
+        """Whether warps are numbered along M first; those of `mma.sync` are along N first."""
+        return self.version[0] != 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,8 +214,9 @@ class DotOperandLayout(DistributedLayout):
             axis = len(shape) - 1 - self.operand_index
             sizes = (*parent.size_per_thread[:axis], shape[axis], *parent.size_per_thread[axis + 1 :])
             return blocked(shape, sizes, parent.threads_per_warp, parent.warps_per_cta, parent.order)
-        made = dot_operand(shape, parent.warps_per_cta, self.operand_index, self.k_width)
-        return parent.numbered(made)
+        return dot_operand(
+            shape, parent.warps_per_cta, self.operand_index, self.k_width, rows_first=parent.rows_first
+        )
 
 
 def _fitted(layout: LinearLayout, shape: Numbers) -> LinearLayout:

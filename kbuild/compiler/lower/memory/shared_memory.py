@@ -15,7 +15,7 @@ from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType, Type
 from kbuild.compiler.layout import LinearLayout, moved_up
 from kbuild.compiler.layout.padded import Gaps
-from kbuild.compiler.layout.shared import LdmatrixPlan, SharedAccess, ldmatrix_fits, shared_access
+from kbuild.compiler.layout.shared import LdmatrixPlan, SharedAccess, load_plan, store_plan
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, memory_bits
@@ -261,29 +261,21 @@ def lower_local_store(emit: Emitter, op: LocalStore) -> None:
 def _store(emit: Emitter, value: Value, tile: MemDescType, pointer: str, start: int) -> None:
     """Write a tensor into a tile, by stmatrix where that moves more at a time than the threads alone."""
     source, bits = layout(value.type), memory_bits(value.type)
-    access = shared_access(source, tile.layout, bits)
-    matrices = (
-        ldmatrix_fits(source, tile.layout, bits)
-        if emit.target.has("stmatrix") and access.vector * bits < 128
-        else None
-    )
-    if matrices is None or matrices.conflicts:
-        store_all(emit, access, pointer, emit.registers(value), value.type, start)
-        return
-    store_matrices(emit, matrices, pointer, emit.registers(value), value.type, start)
+    plan = store_plan(source, tile.layout, bits, emit.target.has("stmatrix"))
+    if isinstance(plan, SharedAccess):
+        store_all(emit, plan, pointer, emit.registers(value), value.type, start)
+    else:
+        store_matrices(emit, plan, pointer, emit.registers(value), value.type, start)
 
 
 @lower(LocalLoad)
 def lower_local_load(emit: Emitter, op: LocalLoad) -> Sequence[str]:
     pointer, start = descriptor(emit, op.src)
     result, shared, bits = layout(op.type), _type(op.src).layout, memory_bits(op.type)
-    if emit.target.has("ldmatrix"):
-        access = shared_access(result, shared, bits)
-        matrices = ldmatrix_fits(result, shared, bits)
-        # A plain vector load of 16 bytes per lane is as good, and free of ldmatrix's rules on which lane reads what.
-        if matrices is not None and access.vector * bits < 128:
-            return _load_matrices(emit, matrices, pointer, start, op, bits)
-    return with_copies(load_all(emit, shared_access(result, shared, bits), pointer, op.type, start), result)
+    plan = load_plan(result, shared, bits, emit.target.has("ldmatrix"))
+    if isinstance(plan, SharedAccess):
+        return with_copies(load_all(emit, plan, pointer, op.type, start), result)
+    return _load_matrices(emit, plan, pointer, start, op, bits)
 
 
 def _load_matrices(emit: Emitter, plan, pointer: str, start: int, op: LocalLoad, bits: int) -> Sequence[str]:

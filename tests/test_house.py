@@ -71,7 +71,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "emulator",
         "gpu",
     },
-    "cli": {"errors", "options", "targets", "kbuild", "driver", "views", "aot"},
+    "cli": {"errors", "options", "targets", "kbuild", "driver", "views", "aot", "gpu"},
     "kbuild": {"errors", "driver", "language", "gpu"},
 }
 """Which part may import which.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the
@@ -80,7 +80,14 @@ package itself."""
 HOMES = {
     "llvmlite": (),
     "cuda": ("gpu/",),
-    "numpy": ("aot/verify/", "aot/tune/gpu.py", "compiler/interp/", "emulator/", "gpu/"),
+    "numpy": (
+        "aot/verify/",
+        "aot/tune/gpu.py",
+        "aot/tune/differences.py",
+        "compiler/interp/",
+        "emulator/",
+        "gpu/",
+    ),
     "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),
     "pyproject_metadata": ("aot/artifact/distribution.py",),
     "jinja2": ("aot/artifact/rendering.py",),

@@ -23,7 +23,8 @@ def load(artifact: Artifact | str | Path, *, device: int | None = None) -> Loade
     Raises `ToolError` without the extra `gpu` of kbuild, `UsageError` for an artifact that has no code, or does not say its
     arguments.
     """
-    from kbuild.gpu.loaded import LoadedKernel  # It takes cuda.core, which only those need who launch.
+    # They take cuda-core, which only those need who launch.
+    from kbuild.gpu.loaded import LoadedKernel
     from kbuild.gpu.stored import read_artifact
 
     return LoadedKernel(read_artifact(artifact) if isinstance(artifact, str | Path) else artifact, device)

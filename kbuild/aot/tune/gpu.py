@@ -11,22 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.tune.differences import difference, element_of_argument
 from kbuild.aot.tune.interleaved import interleave
 from kbuild.aot.tune.tune import SECONDS, DeviceFacts, TimedProgram
 from kbuild.aot.verify.cases import LaunchCase
-from kbuild.compiler.interp import decode, encode
-from kbuild.compiler.interp.formats import element_named, memory_dtype
+from kbuild.compiler.interp import encode
+from kbuild.compiler.interp.formats import memory_dtype
 from kbuild.compiler.interp.loaded import Type, is_float
 from kbuild.gpu.cuda import asking, core
 from kbuild.gpu.device import DeviceKernel, Gpu, LaunchFacts
 
-BOUNDS = {"fp64": 1e-10, "fp32": 2e-3, "fp16": 1e-2, "bf16": 4e-2}
-"""How far results of two configurations may be apart, relative to the root mean square of the array: sums are
-added up in another order, and dots of fp32 may be of tf32."""
-_COARSEST = 0.3
-"""The tolerance of the 8-bit types."""
-_MAX_COMPARED = 1 << 20
-"""Elements of an array that are compared, spread over all of it."""
 _RANDOM = 1 << 20
 """Random elements that are made; larger arrays repeat them."""
 _CACHE_BYTES = 256 << 20
@@ -58,7 +52,7 @@ class TuningGpu(Gpu):
         sized = dict(case.sizes or ())
         self._restored = [name for name in (*case.zeros, *case.restored) if name in sized]
         for name, count in sized.items():
-            values = _random(_element(types[name]), count, random)
+            values = _random(element_of_argument(types[name]), count, random)
             values = np.zeros_like(values) if name in case.zeros else values
             self._arrays[name] = _PlacedArray(values, self.placed(values), self.allocate(values.nbytes))
 
@@ -83,7 +77,7 @@ class TuningGpu(Gpu):
         types = dict(variant.signature)
         for name in expected.keys() | found.keys():
             values = self._arrays[name].values
-            problem = _difference(types[name], expected.get(name, values), found.get(name, values))
+            problem = difference(types[name], expected.get(name, values), found.get(name, values))
             if problem:
                 return f"wrong: {name}: {problem}"
         return ""
@@ -141,10 +135,6 @@ class _PlacedArray(NamedTuple):
     """The buffer that launches write."""
 
 
-def _element(type_: str) -> Type:
-    return element_named(type_.partition(":")[0].removeprefix("*"))
-
-
 def _random(element: Type, count: int, random: np.random.Generator) -> np.ndarray:
     """Normal numbers, and small whole ones for integers; as they lie in memory."""
     if not count:
@@ -156,24 +146,3 @@ def _random(element: Type, count: int, random: np.random.Generator) -> np.ndarra
         else random.integers(0, 2 if str(element) == "i1" else 4, some)
     )
     return np.resize(encode(np.asarray(values, np.float32), element), count)
-
-
-def _difference(type_: str, expected: np.ndarray, found: np.ndarray) -> str:
-    """How two arrays differ, in words; empty where they agree."""
-    if np.array_equal(expected.view(np.uint8), found.view(np.uint8)):
-        return ""
-    step = -(-expected.size // _MAX_COMPARED)
-    name, element = type_.partition(":")[0].removeprefix("*"), _element(type_)
-    left, right = (decode(array[::step], element).astype(np.float64) for array in (expected, found))
-    if not is_float(element):
-        wrong = left != right
-    else:
-        same = (left == right) | (np.isnan(left) & np.isnan(right))
-        finite = left[np.isfinite(left)]
-        scale = float(np.sqrt(np.mean(finite**2))) if finite.size else 1.0
-        with np.errstate(all="ignore"):
-            errors = np.where(same, 0.0, np.abs(left - right)) / max(scale, 1e-30)
-        wrong = ~(errors <= BOUNDS.get(name, _COARSEST))
-    return (
-        f"{int(wrong.sum())} of {wrong.size} elements differ from those of the default" if wrong.any() else ""
-    )

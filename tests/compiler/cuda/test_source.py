@@ -34,7 +34,8 @@ enum class Act { none, relu };
  * of all. */
 template <int BM, class T = float, Act A = Act::none, int W = (BM > 3 ? 4 : 5)>
 __global__ void __launch_bounds__(BM * W, 2)
-sgemm(const T *__restrict__ a, float const* c, int n = 3, const __grid_constant__ CUtensorMap map, unsigned long long, half x[4]) {
+sgemm(const T *__restrict__ a, float const* c, int n = 3, const __grid_constant__ CUtensorMap map,
+  unsigned long long, half x[4]) {
   const char *s = "__global__ void f(int x) {"; char q = '"'; auto r = R"x(__global__ )x"; int k = 1'000;
 }
 namespace ns { namespace {
@@ -127,7 +128,7 @@ def test_the_digest_knows_all_files_of_the_project_and_no_comments(tmp_path: Pat
         ("_Z4nameIPFvPK6__halfPfmPKyPv14CUtensorMap_stS0_13__nv_bfloat16bP6float4EE",
          ["const __half *", "float *", "unsigned long", "const unsigned long long *", "void *", "CUtensorMap_st", "__half",
           "__nv_bfloat16", "bool", "float4 *"]),
-        ("_Z4nameIPFvPPKfRKiPN2ns4PairIiLi3EEES8_EE", ["const float **", "const int &", "ns::Pair<int, 3> *", "ns::Pair<int, 3> *"]),
+        ("_Z4nameIPFvPPKfRKiPN2ns4PairIiLi3EEES8_EE", ["const float **", "const int &", *["ns::Pair<int, 3> *"] * 2]),
         ("_Z4nameIPFvSt5arrayIfLm4EEEE", ["std::array<float, (unsigned long)4>"]),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.configs.load_configs import check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
-from kbuild.aot.manifest.kinds import Name
+from kbuild.aot.manifest.kinds import Name, layout_text
 from kbuild.aot.manifest.load_tune import load_tune
 from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
 from kbuild.aot.manifest.load_when import read_exclude
@@ -231,6 +231,10 @@ def _argument(
         match = _DESCRIPTOR.fullmatch(text)
         assert match is not None, "the row takes nothing else"
         _element_types(reader, key, match[1], match[2], axes, referenced)
+        layout = layout_text(match[3], key, reader.error) if match[3] else None
+        if layout and not layout.startswith("gl.NVMMASharedLayout("):
+            help = 'write, for example, "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"'
+            reader.error(key, f"{layout} is not the layout of a descriptor's blocks", help)
         return Argument(name, text)
     _, plain, axis_name, hints = match.groups()
     values = _element_types(reader, key, plain, axis_name, axes, referenced)

@@ -57,7 +57,7 @@ TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
 DESCRIPTOR = (
     r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?"
-    r"(?:, *gl\.NVMMASharedLayout\([^<>()]*\) *)?>"
+    r"(?:, *(gl\.[^<>]*))?>"
 )
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values), and for
 kernels of Gluon, in shared memory, that layout."""

@@ -43,7 +43,7 @@ class Device(Gpu):
         arrays = {argument.name: given[argument.name] for argument in record.arguments if argument.size}
         buffers = {name: self.placed(value) for name, value in arrays.items()}
         addresses = {name: int(buffer.handle) for name, buffer in buffers.items()}
-        facts = LaunchFacts("kernel", tuple(record.parameters), record.shared, record.warps)
+        facts = LaunchFacts("kernel", tuple(record.parameters), record.shared, (32 * record.warps,))
         kernel = self.kernel(zlib.decompress(record.cubin), facts)
         kernel.launch(self.stream, record.grid, kernel.arguments({**given, **addresses}))
         self.wait()

@@ -364,7 +364,7 @@ def _items(text: str) -> list[str]:
     """The parts between commas outside of brackets, which layouts have."""
     items, depth = [""] if text else [], 0
     for character in text:
-        depth += (character in "([") - (character in ")]")
+        depth += (character in "([<") - (character in ")]>")
         if character == "," and not depth:
             items.append("")
         else:

@@ -13,7 +13,7 @@ from kbuild.aot.manifest.descriptors import expanded, parts
 from kbuild.aot.manifest.functions.cuda import check_types
 from kbuild.aot.manifest.functions.find import find_function, presumed_function
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
-from kbuild.aot.manifest.kinds import Name
+from kbuild.aot.manifest.kinds import Name, layout_text
 from kbuild.aot.manifest.launches.load_reference import check_reference
 from kbuild.aot.manifest.launches.load_shape import check_launch_shape
 from kbuild.aot.manifest.launches.load_tune import load_tune
@@ -192,6 +192,10 @@ def _argument(
         match = _DESCRIPTOR.fullmatch(text)
         assert match is not None, "the row takes nothing else"
         _element_types(reader, key, match[1], match[2], axes, referenced)
+        layout = layout_text(match[3], key, reader.error) if match[3] else None
+        if layout and not layout.startswith("gl.NVMMASharedLayout("):
+            help = 'write, for example, "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"'
+            reader.error(key, f"{layout} is not the layout of a descriptor's blocks", help)
         return Argument(name, text)
     _, plain, axis_name, hints = match.groups()
     values = _element_types(reader, key, plain, axis_name, axes, referenced)

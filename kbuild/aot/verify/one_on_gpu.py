@@ -21,7 +21,7 @@ def launch_one(
     """
     types, arguments = arguments_from(artifact, texts)
     metadata = artifact.metadata
-    facts = LaunchFacts(metadata.name, metadata.params, metadata.shared, metadata.warps)
+    facts = LaunchFacts(metadata.name, metadata.params, metadata.shared, metadata.block)
     kernel = gpu.kernel(artifact.asm["cubin"], facts)
     arrays = {name: value for name, value in arguments.items() if is_pointer(types[name])}
     buffers = {name: gpu.placed(array) for name, array in arrays.items()}

@@ -145,6 +145,9 @@ def _call_builtin(
     node: ast.AST,
     owner: ast.expr | None,
 ) -> Any:
+    if builtin.gluon and not visitor.ctx.explicit_layouts:
+        help = "decorate the kernel with @gluon.jit, or use the function of tl"
+        visitor.fail(node, f"{builtin.name} is for kernels of Gluon", help)
     if len(args) > len(builtin.parameters) and builtin.star is None:
         visitor.fail(
             node, f"{builtin.name} takes at most {len(builtin.parameters)} arguments, {len(args)} are given"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
-from kbuild.aot.manifest.configs.load_configs import check_reach, load_configs
+from kbuild.aot.manifest.configs.load_configs import LoadedConfigs, check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
 from kbuild.aot.manifest.functions.cuda import check_types
 from kbuild.aot.manifest.functions.find import find_function, presumed_function
@@ -26,7 +26,9 @@ from kbuild.aot.manifest.model import (
     Axis,
     Kernel,
     Specialization,
+    Tune,
     Value,
+    Verify,
     is_same,
 )
 from kbuild.aot.manifest.positions import Path as KeyPath
@@ -67,18 +69,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     _check_size(reader, path, args, matrix, len(specializations))
     loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
-    verify = tune = None
-    if "verify" in values:
-        verify = load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
-        if "unverified" in values:
-            reader.error(
-                (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
-            )
-    if "tune" in values:
-        place = (*path, "tune")
-        tune = load_tune(
-            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
-        )
+    verify, tune = _runs(reader, path, values, args, grid_args, matrix, specializations, loaded)
     was_right = len(reader.errors) == before
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
     found = record(
@@ -114,6 +105,32 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
+
+
+def _runs(
+    reader: ManifestReader,
+    path: KeyPath,
+    values: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    grid_args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
+    specializations: tuple[Specialization, ...],
+    loaded: LoadedConfigs,
+) -> tuple[Verify | None, Tune | None]:
+    """The tables `verify` and `tune`: launches that show whether the variants are right, and how fast they are."""
+    verify = tune = None
+    if "verify" in values:
+        verify = load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
+        if "unverified" in values:
+            reader.error(
+                (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
+            )
+    if "tune" in values:
+        place = (*path, "tune")
+        tune = load_tune(
+            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
+        )
+    return verify, tune
 
 
 def _matrix(

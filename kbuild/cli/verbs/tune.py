@@ -87,9 +87,8 @@ def tune_all(
 
 def open_machine(ordinal: int, environment: Mapping[str, str]) -> TimingDevice:
     """The GPU; ToolError where there is none, or no cuda-core."""
-    from kbuild.aot.tune.gpu import (
-        TuningGpu,  # cuda-core, which is an extra, and numpy: merging needs neither.
-    )
+    # It takes cuda-core, which is an extra, and numpy: merging needs neither.
+    from kbuild.aot.tune.gpu import TuningGpu
 
     return TuningGpu(ordinal, environment.get("KBUILD_LIBCUDA"))
 

@@ -463,6 +463,16 @@ class Emitter:
         with self.at_entry():
             return self.and_(self.thread_id(), "31")
 
+    def warp_id(self) -> str:
+        """The number of the warp among those that run the code, uniform."""
+        with self.at_entry():
+            return self.uniform(self.shift(self.thread_id(), -5))
+
+    def uniform(self, register: str) -> str:
+        """An i32 that is the same for all threads of a warp, as a value of which ptxas knows that."""
+        operands = [("i32", "-1"), ("i32", register), ("i32", "0"), ("i32", "31")]
+        return self.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
+
     def warp_barrier(self) -> None:
         """All threads of the warp wait for each other; memory written before is seen after."""
         self.call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")], effect=True)

@@ -40,7 +40,7 @@ def lower_body(emit: Emitter, body: Block) -> None:
         lower_block(emit, body)
         return
     own, workers = emit.new_label("own"), emit.new_label("workers")
-    warp = _uniform(emit, emit.shift(emit.thread_id(), -5))
+    warp = emit.warp_id()
     emit.branch(own, emit.compare("ult", warp, str(emit.num_warps)), workers)
     with emit.branch_of(own, Warps(emit.num_warps, barrier=_OWN_BARRIER)):
         lower_block(emit, body)
@@ -51,12 +51,6 @@ def lower_body(emit: Emitter, body: Block) -> None:
         else:
             _serve(emit, parts, warp)
         emit.line("ret void")
-
-
-def _uniform(emit: Emitter, register: str) -> str:
-    """A value that is the same in a warp, so that ptxas knows it."""
-    operands = [("i32", "-1"), ("i32", register), ("i32", "0"), ("i32", "31")]
-    return emit.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands, effect=True)
 
 
 @lower(WarpPartitions)
@@ -105,7 +99,7 @@ def _serve(emit: Emitter, parts: Sequence[WarpPartitions], warp: str) -> None:
     waiting = emit.new_label("waiting")
     emit.branch(waiting)
     emit.start_block(waiting)
-    number = _uniform(emit, _tell(emit, 0))
+    number = emit.uniform(_tell(emit, 0))
     with emit.scope():
         for op in parts:
             serving, following = emit.new_label("serving"), emit.new_label("next")

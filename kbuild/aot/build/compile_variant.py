@@ -94,6 +94,7 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         target=job.variant.arch,
         options=replace(options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
         texts=("ptx",),
+        **_dump_of(job, settings),
     )
     if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
@@ -101,6 +102,12 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
     if not cubin.startswith(_CUBIN_MAGIC):
         raise ToolError(f"ptxas wrote {len(cubin)} bytes that are not a cubin")
     return {"cubin": cubin, "ptx": ptx.encode(), "facts": canonical_json(compile_facts(artifact.metadata))}
+
+
+def _dump_of(job: Job, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The folder in which the compiler leaves the IR of a job after each pass, where that is wanted."""
+    folder, only = settings.get("dump") or (None, "")
+    return {"dump": f"{folder}/{job.stem}"} if folder and only in ("", job.function) else {}
 
 
 def compile_facts(metadata: Any) -> dict[str, object]:

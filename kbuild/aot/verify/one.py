@@ -12,6 +12,7 @@ from kbuild.aot.verify.data import poisoned
 from kbuild.aot.verify.reference import types_of
 from kbuild.compiler import driver
 from kbuild.compiler.interp import decode, encode
+from kbuild.compiler.interp import run as interpret
 from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, module_of, pointee_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator.race import RaceDetector
@@ -31,16 +32,7 @@ def run_one(
     A number is itself; `random:N`, `range:N`, `zeros:N` and `poison:N` are arrays of N elements.  UsageError
     for other texts.
     """
-    types = types_of(module_of(artifact.asm["ttir"]))
-    for name in texts:
-        if name not in types:
-            raise UsageError(f"--arg {name}: no such run-time argument", help=f"known: {', '.join(types)}")
-    missing = [name for name in types if name not in texts]
-    if missing:
-        example = "random:1000" if is_pointer(types[missing[0]]) else "1000"
-        raise UsageError(f"no value for {', '.join(missing)}", help=f"write --arg {missing[0]}={example}")
-    random = np.random.default_rng(0)
-    arguments = {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
+    types, arguments = _arguments(artifact, texts)
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
     report = run_ptx(
         artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else []
@@ -51,6 +43,36 @@ def run_one(
         if output is not None
     ]
     return lines + report.printed, [str(finding) for finding in report.findings]
+
+
+def interpret_one(
+    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """The same for the kernel as it is written, in numpy.  InterpretError where it does something wrong."""
+    types, arguments = _arguments(artifact, texts)
+    after = {
+        name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()
+    }
+    interpret(module_of(artifact.asm["ttir"]), after, grid)
+    return [
+        f"{name}: {_summary(pointee_of(types[name]), arguments[name], after[name])}"
+        for name, value in arguments.items()
+        if isinstance(value, np.ndarray)
+    ], []
+
+
+def _arguments(artifact: driver.Artifact, texts: Mapping[str, str]) -> tuple[dict[str, Type], dict[str, Any]]:
+    """The types and values of a kernel's arguments."""
+    types = types_of(module_of(artifact.asm["ttir"]))
+    for name in texts:
+        if name not in types:
+            raise UsageError(f"--arg {name}: no such run-time argument", help=f"known: {', '.join(types)}")
+    missing = [name for name in types if name not in texts]
+    if missing:
+        example = "random:1000" if is_pointer(types[missing[0]]) else "1000"
+        raise UsageError(f"no value for {', '.join(missing)}", help=f"write --arg {missing[0]}={example}")
+    random = np.random.default_rng(0)
+    return types, {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
 
 
 def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> Any:

@@ -6,8 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
+from kbuild.aot.environment import INTERPRET, flag
 from kbuild.aot.toolchain import ptxas_of_code
-from kbuild.aot.verify.one import run_one
+from kbuild.aot.verify.one import interpret_one, run_one
 from kbuild.cli.verbs.compile import constexprs_of, pairs, signature_of
 from kbuild.cli.verbs.show import compile_options
 from kbuild.compiler import driver
@@ -40,9 +41,11 @@ def run(options: argparse.Namespace) -> int:
         stop="ptx",
         ptxas=ptxas_of_code(options.environment),
     )
-    outputs, findings = run_one(
-        artifact, texts, [int(part) for part in parts], options.schedule, options.timing, options.races
-    )
+    grid = [int(part) for part in parts]
+    if flag(options.environment, INTERPRET):
+        outputs, findings = interpret_one(artifact, texts, grid)
+    else:
+        outputs, findings = run_one(artifact, texts, grid, options.schedule, options.timing, options.races)
     if options.json:
         print(json.dumps({"outputs": outputs, "findings": findings}, indent=1))
     else:

@@ -22,35 +22,8 @@ from kbuild.cli.arguments import (
     add_verify,
     positive,
 )
+from kbuild.cli.epilog import epilog
 from kbuild.errors import UsageError, nearest
-
-_EXAMPLES = """\
-examples:
-  kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
-  kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
-  kbuild build --arch sm_90 matmul              one kernel for one architecture
-  kbuild merge dist/*+sm80*.whl dist/*+sm90*.whl  one wheel of two, each built for one architecture
-  kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
-                                                one function, and what the compiler makes of it
-  kbuild list -v                                the variants of kernels.toml, with registers and spills
-
-  kbuild tune matmul                            time what [kernel.tune] lists, on the GPU at hand
-  kbuild verify -k                              the variants' PTX, run on the CPU and compared
-  kbuild count sgemm                            transactions and bank conflicts of a launch, by source line
-  kbuild mutate add --group sync                mistakes made in their PTX, and which of them that finds
-  kbuild run add.py:add_kernel -s 'x=*fp32,n=i32' -c BLOCK=64 --arg n=50,x=random:50
-  KBUILD_LIBCUDA=$(kbuild stand-in) pytest      the wheel's own tests, without a GPU
-
-variables:
-  KBUILD_CACHE_DIR, KBUILD_DISABLE_CACHE=1      where cubins are kept (~/.cache/kbuild), or that they are not
-  KBUILD_PTXAS, CC                              the assembler and the C compiler to use
-  KBUILD_DUMP                                   as compile --dump
-  TRITON_DEBUG=1                                as --debug
-  KBUILD_STRICT=1                               as --strict
-  MAX_JOBS, SOURCE_DATE_EPOCH, NO_COLOR, CI     as everywhere
-
-exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manifest is wrong, 130 interrupted
-"""
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -111,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     top = _ArgumentParser(
         prog="kbuild",
         description="Compiles Triton-language GPU kernels ahead of time and packs them into wheels.",
-        epilog=_EXAMPLES,
+        epilog=epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")

@@ -12,7 +12,8 @@ from kbuild.aot.verify.data import poisoned
 from kbuild.aot.verify.oracle import types_of_artifact
 from kbuild.compiler import driver
 from kbuild.compiler.interp import decode, encode
-from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, pointee_of
+from kbuild.compiler.interp import run as interpret
+from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, module_of, pointee_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator.race import RaceDetector
 from kbuild.errors import UsageError
@@ -65,6 +66,19 @@ def lines_of(
         f"{name}: {_summary(pointee_of(types[name]), arguments[name], output)}"
         for name, output in outputs.items()
     ]
+
+
+def interpret_one(
+    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """The same for the kernel as it is written, in numpy.  InterpretError where it does something wrong."""
+    types, arguments = arguments_from(artifact, texts)
+    after = {
+        name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()
+    }
+    interpret(module_of(artifact.asm["ttir"]), after, grid)
+    arrays = {name: value for name, value in after.items() if isinstance(value, np.ndarray)}
+    return lines_of(types, arguments, arrays), []
 
 
 def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> Any:

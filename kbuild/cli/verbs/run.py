@@ -6,8 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
+from kbuild.aot.environment import INTERPRET, LIBCUDA, flag
 from kbuild.aot.toolchain import find_ptxas, ptxas_of_code
-from kbuild.aot.verify.one import run_one
+from kbuild.aot.verify.one import interpret_one, run_one
 from kbuild.cli.verbs.compile import constexprs_of, pairs, signature_of
 from kbuild.cli.verbs.show import compile_options
 from kbuild.compiler import driver
@@ -66,6 +67,13 @@ def _on_cpu(
         )
     arch = (options.archs or ["sm_90"])[0]
     artifact = _compiled(options, arch, "ptx", ptxas_of_code(options.environment))
+    if flag(options.environment, INTERPRET):
+        if "ttir" not in artifact.asm:
+            raise UsageError(
+                f"{INTERPRET}: {options.source} has no tensor IR, which is what is interpreted",
+                help=f"unset {INTERPRET}, and its PTX is run",
+            )
+        return interpret_one(artifact, texts, grid)
     return run_one(artifact, texts, grid, options.schedule, options.timing, options.races)
 
 
@@ -79,7 +87,7 @@ def _on_gpu(options: argparse.Namespace, texts: dict[str, str], grid: list[int])
     from kbuild.aot.verify.one_on_gpu import launch_one
     from kbuild.gpu.device import Gpu
 
-    gpu = Gpu(options.device, options.environment.get("KBUILD_LIBCUDA"))
+    gpu = Gpu(options.device, options.environment.get(LIBCUDA))
     runs = [arch for arch in ARCHS if find_target(arch).runs_on(gpu.capability)]
     for arch in options.archs:
         if arch not in runs:

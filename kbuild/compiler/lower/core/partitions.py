@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from kbuild.compiler.analysis.scratch import CAPTURE_BYTES
 from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ir.types import Type
-from kbuild.compiler.lower.core.emit import Emitter, Warps
+from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower, lower_block
 from kbuild.compiler.lower.core.registers import set_registers
+from kbuild.compiler.lower.core.warps import Warps
 from kbuild.compiler.ops.gpu import WarpDismiss, WarpPartition, WarpPartitions, WarpReturn, WarpYield
 from kbuild.targets.wgmma import GROUP_WARPS
 

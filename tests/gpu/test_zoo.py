@@ -24,8 +24,9 @@ def run_case(device: Device, case: Case, artifact: kbuild.Artifact) -> None:
     case.check(arguments, device.launch(image, facts, case.grid, arguments))
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "arch"), [(case.name, arch) for case in CASES.values() for arch in case.archs]
+)
 def test_case_is_right_on_the_device(device, artifacts, name, arch):
     case = CASES[name]
     if arch == "sm_90" and device.capability != 90:

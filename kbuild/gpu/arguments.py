@@ -37,7 +37,7 @@ class ArrayView:
 
     address: int
     device: int | None
-    """The ordinal of its device; HOST for memory of the host, None where it has none."""
+    """The ordinal of its device; HOST for memory of the host that devices do not reach, None where it does not say."""
     dtype: str = ""
     """The name of its elements' type; empty where that is not known."""
     shape: tuple[int, ...] | None = None
@@ -104,7 +104,7 @@ class Arguments:
 def view_of(value: Any) -> ArrayView | None:
     """What is known of an array; None where the value is none."""
     if isinstance(value, core.Buffer):
-        return ArrayView(int(value.handle), value.device_id if value.is_device_accessible else HOST)
+        return _view_of_buffer(value)
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):  # A tensor of torch.
         where = value.device.index if value.device.type == "cuda" else HOST
@@ -121,6 +121,15 @@ def view_of(value: Any) -> ArrayView | None:
     stream = int(core.LEGACY_DEFAULT_STREAM.handle)
     view = StridedMemoryView.from_dlpack(value, stream_ptr=stream)
     return ArrayView(view.ptr, int(device), dtype, tuple(view.shape), view.strides, stream)
+
+
+def _view_of_buffer(buffer: Any) -> ArrayView:
+    if buffer.is_closed:
+        return ArrayView(0, None)
+    if not buffer.is_device_accessible:
+        return ArrayView(int(buffer.handle), HOST)
+    # All devices reach memory of the host that is mapped for one.
+    return ArrayView(int(buffer.handle), None if buffer.is_host_accessible else buffer.device_id)
 
 
 def _view_of_interface(interface: Mapping[str, Any], dtype: str) -> ArrayView:
@@ -191,6 +200,8 @@ class _Checked:
                 raise self.wrong(str(address), "an address has 64 bits")
         else:
             address = view.address
+            if isinstance(one.value, core.Buffer) and one.value.is_closed:
+                raise self.wrong("a buffer that was closed", "it is memory of a device")
             self.elements(view)
         if divisor and address % divisor:
             raise self.assumed(f"at address {address:#x}", f"{divisor} divides its address")
@@ -259,8 +270,9 @@ class _Checked:
     def whole(self, expected: str) -> int:
         value = self.argument.value
         try:
-            return operator.index(value)
-        except TypeError:
+            # Truth values of numpy are whole numbers, too.
+            return operator.index(value.item() if type(value).__module__ == "numpy" else value)
+        except (TypeError, ValueError):
             raise self.wrong(shown(value), f"it is {expected}") from None
 
 

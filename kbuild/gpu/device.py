@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kbuild.compiler.driver import Metadata
 from kbuild.compiler.interp import encode
 from kbuild.compiler.interp.formats import element_named
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME
@@ -43,8 +44,15 @@ class LaunchFacts:
     """Whether it may begin before the launch before it has ended."""
 
     @staticmethod
+    def of_metadata(metadata: Metadata) -> LaunchFacts:
+        """Those of a compilation."""
+        return LaunchFacts(
+            metadata.name, metadata.params, metadata.shared, metadata.block, metadata.options.launch_pdl
+        )
+
+    @staticmethod
     def of(facts: Mapping[str, Any]) -> LaunchFacts:
-        """Those among the facts of a compilation that a build keeps, for launches that come one after the other."""
+        """Those among the facts that a build keeps, for launches that come one after the other."""
         params = tuple((name, type_) for name, type_ in facts["params"])
         return LaunchFacts(facts["entry"], params, facts["shared"], tuple(facts["block"]))
 

@@ -18,8 +18,6 @@ from kbuild.targets import devices_of
 
 _LIMITS = (2**31 - 1, 65535, 65535)
 """Programs along each axis of a grid."""
-_DEFAULT_STREAMS = (0, 1, 2)
-"""The handles of a context's default stream, that of the thread's, and both by their numbers in cuda.h."""
 
 
 class LoadedKernel:
@@ -42,9 +40,7 @@ class LoadedKernel:
             )
         self._image = code if isinstance(code, bytes) else code.encode()
         self._devices = devices_of(metadata.arch, is_ptx="cubin" not in artifact.asm)
-        self._facts = LaunchFacts(
-            metadata.name, metadata.params, metadata.shared, metadata.block, metadata.options.launch_pdl
-        )
+        self._facts = LaunchFacts.of_metadata(metadata)
         self._arguments = Arguments(metadata.name, metadata.signature)
         self._device = device
         self._loaded: dict[int, DeviceKernel] = {}
@@ -82,7 +78,7 @@ class LoadedKernel:
         with _current(ordinal) as device:
             kernel = self._on(device)
             used = _stream(device, stream, bound, arrays)
-            _wait_for_producers(used, arrays)
+            _wait_for_producers(device, used, arrays)
             values = values_of(self.metadata.name, bound, arrays)
             if all(grid):
                 kernel.launch(used, grid, kernel.arguments(values))
@@ -187,20 +183,22 @@ def _stream(device: Any, given: Any, bound: Sequence[BoundArgument], arrays: Map
         if hasattr(given, "__cuda_stream__"):
             return device.create_stream(given)
         handle = int(given)
+        if handle < 0:
+            raise ValueError
     except (TypeError, ValueError):
         raise UsageError(f"stream is {shown(given)}, which is no stream") from None
-    if handle in _DEFAULT_STREAMS:
-        return (device.default_stream, core.LEGACY_DEFAULT_STREAM, core.PER_THREAD_DEFAULT_STREAM)[handle]
-    return core.Stream.from_handle(handle)
+    return _stream_by_handle(device, handle)
 
 
-def _wait_for_producers(stream: Any, arrays: Mapping[str, ArrayView]) -> None:
+def _stream_by_handle(device: Any, handle: int) -> Any:
+    """A stream of cuda.core; 0 means the default stream, 1 the legacy one, 2 that of the thread, as in cuda.h."""
+    defaults = (device.default_stream, core.LEGACY_DEFAULT_STREAM, core.PER_THREAD_DEFAULT_STREAM)
+    return defaults[handle] if handle < len(defaults) else core.Stream.from_handle(handle)
+
+
+def _wait_for_producers(device: Any, stream: Any, arrays: Mapping[str, ArrayView]) -> None:
     """Let a launch wait for the streams of arrays that say which stream writes them."""
     handles = {view.stream for view in arrays.values() if view.stream is not None}
     for handle in sorted(handles - {int(stream.handle)}):
         with asking("waiting for the stream of an array"):
-            stream.wait(
-                (None, core.LEGACY_DEFAULT_STREAM, core.PER_THREAD_DEFAULT_STREAM)[handle]
-                if handle in (1, 2)
-                else core.Stream.from_handle(handle)
-            )
+            stream.wait(_stream_by_handle(device, handle))

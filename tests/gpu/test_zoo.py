@@ -17,8 +17,7 @@ from kbuild.gpu.device import LaunchFacts
 
 def run_case(device: Device, case: Case, artifact: kbuild.Artifact) -> None:
     """Launch a case, and check what it computes."""
-    metadata = artifact.metadata
-    facts = LaunchFacts(metadata.name, metadata.params, metadata.shared, metadata.block)
+    facts = LaunchFacts.of_metadata(artifact.metadata)
     image = artifact.asm["cubin"] if "cubin" in artifact.asm else artifact.asm["ptx"].encode()
     arguments = case.make(np.random.default_rng(1))
     case.check(arguments, device.launch(image, facts, case.grid, arguments))

@@ -20,9 +20,7 @@ def launch_one(
     ToolError where the driver refuses, or the kernel fails.
     """
     types, arguments = arguments_from(artifact, texts)
-    metadata = artifact.metadata
-    facts = LaunchFacts(metadata.name, metadata.params, metadata.shared, metadata.block)
-    kernel = gpu.kernel(artifact.asm["cubin"], facts)
+    kernel = gpu.kernel(artifact.asm["cubin"], LaunchFacts.of_metadata(artifact.metadata))
     arrays = {name: value for name, value in arguments.items() if is_pointer(types[name])}
     buffers = {name: gpu.placed(array) for name, array in arrays.items()}
     addresses = {name: int(buffer.handle) for name, buffer in buffers.items()}

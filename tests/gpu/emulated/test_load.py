@@ -40,6 +40,9 @@ def test_buffers_addresses_and_null_pointers(driver: FakeDriver) -> None:
     buffer.fill(0, stream=device.default_stream)
     kernel[1](buffer, out.pointer, 3.0, 64)
     assert not out.copy_to_host().any()
+    buffer.close(device.default_stream)
+    with pytest.raises(kbuild.KbuildError, match="argument x is a buffer that was closed"):
+        kernel[1](buffer, out, 3.0, 64)
     kernel[1](None, 0, 3.0, 0)
     assert driver.launches[-1].arguments[:2] == (bytes(8), bytes(8))
     kernel[0](None, 0, 3.0, 0)  # Nothing to do.
@@ -157,7 +160,7 @@ def test_tuples_and_arguments_that_are_one(driver: FakeDriver) -> None:
     how = {"constexprs": {"BLOCK": 32}, "num_warps": 1}
     kernel = kbuild.load(compiled(driver, "first", signature={"pair": "(*i32, i32:1)", "flag": "i1"}, **how))
     out = driver.empty(32, np.int32)
-    kernel[1]((out, 1), True)
+    kernel[1]((out, 1), np.True_)
     assert out.copy_to_host().tolist() == list(range(1, 33))
     with pytest.raises(
         kbuild.KbuildError, match=r'argument pair_1 is 2, but it was compiled as "i32:1": it is 1'

@@ -40,7 +40,7 @@ def test_writes_beside_an_array_are_seen(driver: FakeDriver) -> None:
     from kbuild.gpu.device import LaunchFacts
 
     made = scale(driver)
-    facts = LaunchFacts(made.metadata.name, made.metadata.params, made.metadata.shared, made.metadata.block)
+    facts = LaunchFacts.of_metadata(made.metadata)
     x, out = np.ones(64, np.float32), np.zeros(60, np.float32)
     given = {"x": x, "out": out, "factor": 2.0, "n": 60}
     assert Device().launch(made.asm["cubin"], facts, (1,), given)["out"].tolist() == [2.0] * 60

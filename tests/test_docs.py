@@ -55,7 +55,7 @@ def test_files_that_are_named_exist() -> None:
     assert named and not [name for name in named if not (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("page", ["api.md"])
+@pytest.mark.parametrize("page", ["api.md", "gluon.md"])
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks of a page, one after the other in one namespace; blocks that name a file are that
     file."""

@@ -53,6 +53,32 @@ def _row_sums(x: np.ndarray, factors: np.ndarray, **_: object) -> dict:
     return {"y": np.broadcast_to(x.sum(axis=1, keepdims=True) * factors[0], x.shape)}
 
 
+def _rounds_case(rounds: int) -> Case:
+    block, programs = 128, 2
+
+    def results(x: np.ndarray, factors: np.ndarray, y: np.ndarray, **_: object) -> dict:
+        blocks = x.reshape(-1, block) * factors[:, None]
+        total = blocks[:rounds].sum(axis=0) + (blocks[0] if rounds > 2 else 0)
+        return {"y": np.concatenate([total] * programs + [y[programs * block :]])}
+
+    return Case(
+        f"gluon_partitions_{rounds}_times",
+        HOPPER,
+        "partitions_in_loops",
+        lambda rng: {
+            "x": small_integers(rng, 4 * block),
+            "factors": small_integers(rng, 4, low=1),
+            "y": poisoned((programs + 1) * block),
+            "rounds": rounds,
+            "programs": programs,
+        },
+        results,
+        {"BLOCK": block},
+        grid=(programs + 1,),
+        archs=("sm_90",),
+    )
+
+
 HOPPER, AMPERE = "gluon_hopper.py", "gluon_ampere.py"
 CASES = (
     matmul_case("gluon_pipelined", HOPPER, "pipelined_matmul", (128, 136, 208), (64, 64, 64), 3),
@@ -75,6 +101,8 @@ CASES = (
         {"ROWS": 32, "COLUMNS": 64},
         archs=("sm_90",),
     ),
+    _rounds_case(0),
+    _rounds_case(3),
     matmul_case(
         "gluon_async", AMPERE, "async_matmul", (128, 64, 144), (64, 64, 32), 3, archs=("sm_80", "sm_90")
     ),

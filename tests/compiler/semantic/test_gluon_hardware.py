@@ -34,6 +34,10 @@ def gives(x):
     return x
 
 @gluon.jit
+def nested(x):
+    gl.warp_specialize([(nothing, (x,)), (nothing, (x,))], [1], [24])
+
+@gluon.jit
 def k(desc, p, n, f):
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     TILE: gl.constexpr = gl.NVMMASharedLayout(128, 16)
@@ -208,11 +212,8 @@ PARTITIONS = [
     ("gl.warp_specialize([(nothing, n)], [], [])", "it is a function and a tuple of arguments"),
     ("gl.warp_specialize([], [], [])", "functions_and_args has no function"),
     (
-        """
-        for i in range(n):
-            gl.warp_specialize([(nothing, (n,)), (nothing, (n,))], [1], [24])
-        """,
-        "gl.warp_specialize is inside a loop or a branch, or in a partition",
+        "gl.warp_specialize([(nothing, (n,)), (nested, (n,))], [1], [24])",
+        "gl.warp_specialize is in a partition of another",
     ),
 ]
 

@@ -181,6 +181,23 @@ def descriptor_row(name: str, function: Callable[..., Any]) -> Sequence[str]:
     return f"`desc.{name}({', '.join(parameters)})`", "yes", one_line(function.__doc__)
 
 
+def gluon_functions() -> str:
+    """The functions that Gluon has more than `tl`, by module; then the methods of shared memory."""
+    owners = {key: key for key in sorted(TABLES) if key.split(".")[0] == "gl"} | {"shared_memory": "tile"}
+    head = ("function", "meaning")
+    parts = []
+    for key, owner in owners.items():
+        rows = []
+        for name, builtin in sorted(TABLES[key].items()):
+            _, *parameters = inspect.signature(builtin.function).parameters.values()
+            taken = parameters[1:] if owner == "tile" else parameters
+            call = f"{owner.rpartition('.')[2]}.{name}({', '.join(map(str, taken))})"
+            rows.append((f"`{call}`", one_line(builtin.function.__doc__)))
+        title = "Shared memory" if owner == "tile" else f"`{owner}`"
+        parts.append(f"### {title}\n\n" + table(head, rows))
+    return "\n\n".join(parts)
+
+
 def other_functions() -> str:
     """The names of the other tables: libdevice, `tl.extra.cuda`, and Python's own functions."""
     titles = {"libdevice": "`tl.extra.cuda.libdevice`", "cuda": "`tl.extra.cuda`", "python": "Python's own"}
@@ -361,6 +378,7 @@ def ulp(error: float | None) -> str:
 REGIONS: Mapping[str, Callable[[], str]] = {
     "manifest keys": manifest_keys,
     "language functions": language_functions,
+    "gluon functions": gluon_functions,
     "other functions": other_functions,
     "types": types,
     "absent": absent,

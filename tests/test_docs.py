@@ -58,8 +58,13 @@ def test_files_that_are_named_exist() -> None:
     assert named and not [name for name in named if not (ROOT / name).exists()]
 
 
+<<<<<<< HEAD
 @on_fake_gpu()
 def test_examples_run(driver: FakeDriver) -> None:
+=======
+@pytest.mark.parametrize("page", ["api.md", "gluon.md"])
+def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+>>>>>>> wt_gluonhw
     """The Python blocks of a page, one after the other in one namespace; blocks that name a file are that
     file."""
     namespace: dict[str, Any] = {}

@@ -276,7 +276,9 @@ class AttributeReader(Tokens):
             return unquoted(self.advance())
         if self.kind == "number":
             text = self.advance()
-            return int(text, 0) if re.fullmatch(r"-?\d+|0x[0-9A-Fa-f]+", text) else float(text)
+            if text.startswith("0x"):
+                return int(text, 16)
+            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
         if self.kind == "symbol":
             return self.advance()[1:].strip('"')
         if self.at("dense"):

@@ -2,7 +2,7 @@
 `--check` only looks.
 
 A page holds prose and regions, `<!-- NAME: made by make_reference.py -->` to `<!-- end -->`, which this
-script fills. docs/schema.json, the JSON Schema of manifests, is its work altogether.
+script fills. docs/schema.json, the JSON Schema of manifests, and docs/swizzle.svg are its work altogether.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 import kbuild.language as tl
+from kbuild.aot.environment import VARIABLES
 from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.table import Key, Table
 from kbuild.compiler import library
@@ -30,6 +31,11 @@ from kbuild.compiler.lower.math.functions import FORMULAS
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
+from kbuild.compiler.upstream.building import READINGS
+from kbuild.compiler.upstream.rows import ROWS
+from kbuild.compiler.views.analyses import ANALYSES
+from kbuild.compiler.views.pictures import picture
+from kbuild.compiler.views.sources import in_words
 from kbuild.emulator.isa.table import SECTIONS, InstructionSpec
 from kbuild.emulator.race import KINDS, LENIENT
 from kbuild.options import CompileOptions, Option, by_name, options
@@ -375,6 +381,38 @@ def ulp(error: float | None) -> str:
     return "not available" if error is None else f"{error:g}"
 
 
+def variables() -> str:
+    """The variables of the environment."""
+    return table(
+        ["variable", "also", "read by", "meaning"],
+        (
+            [f"`{one.name}`", ", ".join(f"`{name}`" for name in one.also), one.reader, one.doc]
+            for one in VARIABLES
+        ),
+    )
+
+
+def analyses() -> str:
+    """What `kbuild opt --print` shows."""
+    return table(["analysis", "shows"], ([f"`{name}`", one.doc] for name, one in ANALYSES.items()))
+
+
+def upstream_operations() -> str:
+    """The operations of Triton's that are read into others, beside those of the same name."""
+    named = {*READINGS, *ROWS} - {"kbuild.alias"}
+    dialects = sorted({name.split(".")[0] for name in named})
+    return table(
+        ["dialect", "operations"],
+        (
+            [
+                f"`{dialect}`",
+                ", ".join(sorted(name.split(".", 1)[1] for name in named if name.startswith(dialect + "."))),
+            ]
+            for dialect in dialects
+        ),
+    )
+
+
 REGIONS: Mapping[str, Callable[[], str]] = {
     "manifest keys": manifest_keys,
     "language functions": language_functions,
@@ -390,6 +428,9 @@ REGIONS: Mapping[str, Callable[[], str]] = {
     "opcodes": opcodes,
     "race findings": race_findings,
     "compile options": compile_options,
+    "variables": variables,
+    "analyses": analyses,
+    "upstream operations": upstream_operations,
 }
 
 
@@ -405,6 +446,8 @@ def pages() -> dict[Path, str]:
         "title": "kernels.toml",
         **json_schema(schema.MANIFEST),
     }
+    tile = in_words("SwizzledSharedLayout(8, 1, 8, [1,0])", (16, 64), "fp16")
+    found[DOCS / "swizzle.svg"] = picture(tile, None, find_target("sm_90"))
     found[DOCS / "schema.json"] = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
     return found
 

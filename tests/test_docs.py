@@ -58,17 +58,24 @@ def test_files_that_are_named_exist() -> None:
     assert named and not [name for name in named if not (ROOT / name).exists()]
 
 
-<<<<<<< HEAD
-@on_fake_gpu()
-def test_examples_run(driver: FakeDriver) -> None:
-=======
-@pytest.mark.parametrize("page", ["api.md", "gluon.md"])
-def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
->>>>>>> wt_gluonhw
-    """The Python blocks of a page, one after the other in one namespace; blocks that name a file are that
+def run_blocks(page: str) -> None:
+    """Run the Python blocks of a page in this folder, one after the other in one namespace; blocks that name a file are that
     file."""
     namespace: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+        if file := re.match(r"# (\w+\.py)\n", code):
+            Path(file[1]).write_text(code)
+        else:
+            exec(compile(code, page, "exec"), namespace)
 
+
+def test_examples_of_gluon_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks("gluon.md")
+
+
+@on_fake_gpu()
+def test_examples_of_the_api_run(driver: FakeDriver) -> None:
     def compile_for_the_driver(*source: Any, **how: Any) -> kbuild.Artifact:
         """As `kbuild.compile`; the fake driver has to know the PTX of cubins."""
         artifact = compile_(*source, **how)
@@ -76,11 +83,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return artifact
 
     compile_, kbuild.compile = kbuild.compile, compile_for_the_driver
-    for code in re.findall(r"```python\n(.*?)```", (DOCS / "api.md").read_text(), re.DOTALL):
-        if file := re.match(r"# (\w+\.py)\n", code):
-            Path(file[1]).write_text(code)
-        else:
-            exec(compile(code, "api.md", "exec"), namespace)
+    run_blocks("api.md")
     assert [launch.grid for launch in driver.launches] == [(1, 1, 1)]
 
 

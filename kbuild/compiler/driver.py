@@ -215,11 +215,12 @@ def read_ir(
     Raises `CompileError` where the text is wrong.
     """
     # As above.
-    from kbuild.compiler.ir.given import read_module, verified
+    from kbuild.compiler.ir.given import blamed_on, read_module, verified
     from kbuild.compiler.upstream import is_upstream, read_upstream
 
     if is_upstream(text):
-        return verified(read_upstream(text, file, options.attributes(), names), file)
+        with blamed_on(file):
+            return verified(read_upstream(text, file, options.attributes(), names), file)
     return read_module(text, file, names)
 
 

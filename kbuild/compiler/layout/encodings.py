@@ -63,7 +63,7 @@ class Encoding:
             return _FORMS[self.name](self.parameters)
         except KeyError as missing:
             raise CompileError(f"layout {self.name} lacks its parameter {missing.args[0]}") from None
-        except (TypeError, ValueError, InternalError) as error:
+        except (AttributeError, TypeError, ValueError, InternalError) as error:
             raise CompileError(f"layout {self.name}: {getattr(error, 'message', error)}") from None
 
     def layout_of(self, shape: Sequence[int]) -> LinearLayout:

@@ -27,6 +27,7 @@ from kbuild.errors import CompileError
 _ALIAS = re.compile(r"^[ \t]*([#!][A-Za-z_]\w*)[ \t]*=[ \t]*", re.MULTILINE)
 _SHAPE = re.compile(r"\s*((?:\d+\s*x\s*)*)")
 _TENSOR = re.compile(r"\s*tensor\b")
+_BEING_READ = object()
 _UNDEFINED = "undefined"
 """The name of an encoding that a fragment uses and does not define."""
 _WORDS = {"true": True, "false": False, "unit": True}
@@ -69,13 +70,18 @@ class AttributeReader(Tokens):
         self._encodings: dict[LinearLayout, dict[str, Encoding]] = {}
         super().__init__(text, file)
 
-    def at_alias(self, alias: str) -> Any:
-        """The attribute that an alias names; read where it stands."""
+    def at_alias(self) -> Any:
+        """The attribute that the alias here names; read where it is defined."""
+        place = self.start, self.position
+        alias = self.advance()
         if alias not in self._aliases:
             if alias not in self.places:
-                self.fail(f"{alias} is not defined")
+                self.fail(f"{alias} is not defined", place)
+            self._aliases[alias] = _BEING_READ
             with self.elsewhere(self.places[alias]):
                 self._aliases[alias] = self.attribute()
+        if self._aliases[alias] is _BEING_READ:
+            self.fail(f"{alias} is defined by itself", place)
         return self._aliases[alias]
 
     # Types
@@ -276,7 +282,9 @@ class AttributeReader(Tokens):
             return unquoted(self.advance())
         if self.kind == "number":
             text = self.advance()
-            return int(text, 0) if re.fullmatch(r"-?\d+|0x[0-9A-Fa-f]+", text) else float(text)
+            if text.startswith("0x"):
+                return int(text, 16)
+            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
         if self.kind == "symbol":
             return self.advance()[1:].strip('"')
         if self.at("dense"):
@@ -288,7 +296,7 @@ class AttributeReader(Tokens):
         if self.at("{"):
             return self.dictionary()
         if self.kind == "attribute":
-            return self.named(self.advance())
+            return self.named() if "." in self.token else self.at_alias()
         if self.kind == "word" and self.token not in SCALARS and self.token != "tensor":
             word = self.advance()
             return _WORDS.get(word, word)
@@ -345,11 +353,9 @@ class AttributeReader(Tokens):
             more = self.separated("}")
         return result
 
-    def named(self, name: str) -> Any:
-        """The attribute of an alias, or `#dialect.name<…>`."""
-        if "." not in name:
-            return self.at_alias(name)
-        short = name.rpartition(".")[2]
+    def named(self) -> Encoding:
+        """`#dialect.name<…>`."""
+        short = self.advance().rpartition(".")[2]
         if not self.at("<"):
             return Encoding(short, {})
         start = self.start

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Op, Value, op_class
-from kbuild.compiler.ir.types import I32, MemDescType, TensorType, Type
+from kbuild.compiler.ir.types import I1, I32, MemDescType, TensorType, Type, is_pointer, like, pointee_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.ops.gpu import ConvertLayout
@@ -103,9 +103,17 @@ class Building:
         """The operand at a place."""
         if index >= len(op.operands):
             self.fail(op, f"expected more than {len(op.operands)} operands")
+        return self.value(op, op.operands[index], self._type_of(op, index))
+
+    def _type_of(self, op: RawOp, index: int) -> Type | None:
+        """The type that the text gives an operand, which only fragments need: of a mask and of what is loaded or stored
+        it follows from that of the pointers."""
         types = op.operand_types
-        type_ = types[min(index, len(types) - 1)] if types else None
-        return self.value(op, op.operands[index], type_)
+        if len(types) == 1 and index and is_pointer(types[0]):
+            last = index == len(op.operands) - 1
+            is_mask = index == 1 if op.name == "tt.load" else last and index == 2
+            return like(types[0], I1 if is_mask else pointee_of(types[0]))
+        return types[min(index, len(types) - 1)] if types else None
 
     def operands(self, op: RawOp) -> list[Value]:
         return [self.operand(op, index) for index in range(len(op.operands))]
@@ -205,11 +213,12 @@ class Building:
         saved, self.builder.loc = self.builder.loc, op.loc
         try:
             self.bind(op, self.read(op))
-        except (AssertionError, InternalError, TypeError, ValueError, IndexError) as error:
+        except KeyError as missing:
+            self.fail(op, f"lacks {missing.args[0]!r}")
+        except (AssertionError, AttributeError, InternalError, TypeError, ValueError, IndexError) as error:
             # A rule of kbuild's operations that the text breaks.
-            self.fail(
-                op, str(getattr(error, "message", error)) or "kbuild's operation does not take these operands"
-            )
+            message = error.message if isinstance(error, InternalError) else ""
+            self.fail(op, message or "kbuild's operation does not take these operands, types or attributes")
         self.builder.loc = saved
 
     def read(self, op: RawOp) -> Results:

@@ -179,7 +179,7 @@ def read_warp_return(building: Building, op: RawOp) -> Results:
 @reads("ttg.warp_specialize")
 def read_warp_specialize(building: Building, op: RawOp) -> Results:
     """What a partition captures is used in it directly; the pass `capture` finds out how it gets there."""
-    captured = [building.value(op, name) for name in op.operands]
+    captured = building.operands(op)
     default = region(building, op.regions[0], op, is_yielding=False)
     registers = op.attributes.get("requestedRegisters", ())
     partitions = Block()

@@ -130,9 +130,11 @@ def read_for(syntax: Syntax, op: RawOp) -> None:
     counter_type = syntax.type() if syntax.accept(":") else syntax.scalar_type("index")
     if len(carried) != len(op.result_types):
         syntax.fail(f"{len(carried)} values are carried, and {len(op.result_types)} types given", op.place)
-    (body,) = syntax.region()
+    blocks = syntax.region()
+    if len(blocks) != 1:
+        syntax.fail("a loop of several blocks", op.place)
     block.arguments = [(counter, counter_type), *zip(carried, op.result_types)]
-    block.ops = body.ops
+    block.ops = blocks[0].ops
     op.regions = [[block]]
     _trailing(syntax, op)
 

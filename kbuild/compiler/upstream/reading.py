@@ -14,15 +14,16 @@ from kbuild.compiler.upstream.control import build_function
 from kbuild.compiler.upstream.forms import functions
 from kbuild.compiler.upstream.rows import ROWS
 from kbuild.compiler.upstream.syntax import RawBlock, RawFunction, Syntax
-from kbuild.errors import register_source
-from kbuild.targets import find_target
+from kbuild.errors import UsageError, register_source
+from kbuild.targets import Target, find_target
 
 _MARKS = re.compile(
-    r"^\s*(?:module\b|builtin\.module\b|tt\.func (?:public|private)\b|\#\w+\s*=\s*(?:\#|loc\()|\^\w+"
+    r"^\s*(?:module\b|builtin\.module\b|tt\.func (?:public|private)\b|tt\.func @\w+\([^)]*\) ->|\#\w+\s*=\s*(?:\#|loc\()|\^\w+"
     r'|%[\w.$-]+(?::\d+)?(?:\s*,\s*%[\w.$-]+(?::\d+)?)*\s*=\s*["\w]'
     r"|[a-z]\w*\.[\w.]+ [^{\n]*%[^{\n]* : [!a-z(<])",
     re.MULTILINE,
 )
+_FUNCTION = re.compile(r"^\s*(?:module|builtin\.module|tt\.func|func\.func)\b", re.MULTILINE)
 _DEFAULT_TARGET = "cuda:90"
 
 
@@ -41,16 +42,13 @@ def read_upstream(
     Raises `CompileError` at the place of what kbuild cannot read, or has no operation for.
     """
     register_source(file, text)
-    syntax = Syntax(text, file)
+    syntax = Syntax(text, file, is_fragment=not _FUNCTION.search(text))
     raw, attributes, (loose,) = functions(syntax)
-    if loose.ops:
-        if raw:
-            syntax.fail("an operation outside of the functions", loose.ops[0].place)
-        syntax = Syntax(text, file, is_fragment=True)
-        _, attributes, (loose,) = functions(syntax)
+    if loose.ops and raw:
+        syntax.fail("an operation outside of the functions", loose.ops[0].place)
     if not raw and not loose.ops:
         syntax.fail("the text has no function", (0, 1))
-    target = find_target(_arch(syntax, attributes))
+    target = _target(syntax, attributes)
     module = Module()
     own = dict(defaults)
     if "ttg.num-warps" in attributes:
@@ -85,10 +83,13 @@ def _fragment(building: Building, loose: RawBlock, attributes: Mapping[str, Any]
     return func
 
 
-def _arch(syntax: Syntax, attributes: Mapping[str, Any]) -> str:
+def _target(syntax: Syntax, attributes: Mapping[str, Any]) -> Target:
     """The architecture that the module is for."""
-    target = str(attributes.get("ttg.target", _DEFAULT_TARGET))
-    kind, _, capability = target.partition(":")
+    text = str(attributes.get("ttg.target", _DEFAULT_TARGET))
+    kind, _, capability = text.partition(":")
     if kind != "cuda":
-        syntax.fail(f"the module is for {target}, and kbuild compiles for NVIDIA's GPUs", (0, 1))
-    return f"sm_{capability}"
+        syntax.fail(f"the module is for {text}, and kbuild compiles for NVIDIA's GPUs", (0, 1))
+    try:
+        return find_target(f"sm_{capability}")
+    except UsageError as error:
+        syntax.fail(error.message, (0, 1), error.help)

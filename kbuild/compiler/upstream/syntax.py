@@ -253,7 +253,7 @@ class Syntax(AttributeReader):
     def place_named(self) -> Loc | None:
         """What stands in the parentheses of `loc`."""
         if self.kind == "attribute":
-            return self.location_alias(self.advance())
+            return self.location_alias()
         if self.kind == "string":
             return self.file_or_name()
         if self.accept("callsite"):
@@ -297,11 +297,14 @@ class Syntax(AttributeReader):
         # MLIR counts columns from 0 where Triton makes them, and 1 is the first here.
         return Loc(text, line, column + 1) if line else None
 
-    def location_alias(self, alias: str) -> Loc | None:
-        """The place that an alias names; read where it stands."""
+    def location_alias(self) -> Loc | None:
+        """The place that the alias here names; read where it is defined."""
+        place = self.start, self.position
+        alias = self.advance()
         if alias not in self._locations:
             if alias not in self.places:
-                self.fail(f"{alias} is not defined")
+                self.fail(f"{alias} is not defined", place)
+            self._locations[alias] = None, ""  # For a place that leads back to itself.
             with self.elsewhere(self.places[alias]):
                 self._locations[alias] = self.location(), self.source_name
         found, self.source_name = self._locations[alias]

@@ -219,7 +219,7 @@ def read_index_cast(building: Building, op: RawOp) -> Results:
     return building.add(cast(source, type_)).results
 
 
-@reads("llvm.intr.assume", "ttg.predicate_stage")
+@reads("llvm.intr.assume")
 def read_assumption(building: Building, op: RawOp) -> Results:
     """What holds anyway."""
     return []

@@ -145,6 +145,7 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
   ttng.init_barrier %barriers
   %0: !ttg.memdesc<1xi64, #shared1> = ttg.memdesc_index %barriers, %i
   ttng.barrier_expect %0, %c {bytes = 512}
+  ttng.async_copy_mbarrier_arrive %0 {no_increment = true}
   %1: !ttg.memdesc<16x16xf16, #shared> = ttg.memdesc_index %buffers, %i
   ttng.async_tma_copy_global_to_local %map, %1, %0, %c, indices=[%i, %i]
   ttng.wait_barrier %0, %i, tiles=[%1]
@@ -158,6 +159,23 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
     scf.yield
   }
   ttng.inval_barrier %barriers, tiles=[%buffers]
+  tt.return
+}
+"""
+
+PARTITIONS = """\
+tt.func @partitions(%p: !tt.ptr<i32>, %n: i32) attributes {num_warps = 4} {
+  %sum: i32 = ttg.warp_specialize %n default() {
+    %0: i32 = arith.addi %n, %n
+    ttg.warp_yield %0
+  } partitions() {
+    ttg.warp_partition {num_warps = 1, registers = 24} body(%n_1: i32) {
+      tt.store %p, %n_1
+      ttg.warp_return
+    }
+    ttg.warp_return
+  }
+  ttg.warp_dismiss
   tt.return
 }
 """
@@ -215,6 +233,7 @@ TEXTS = {
     "control": CONTROL,
     "gpu": GPU,
     "copies": COPIES,
+    "partitions": PARTITIONS,
     "elementwise": elementwise_text(),
 }
 

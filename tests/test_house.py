@@ -48,13 +48,13 @@ ORDER = (
     "backend",
 )
 SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
-    "semantic": {"errors", "layout", "ir", "ops"},
+    "semantic": {"errors", "targets", "layout", "ir", "ops"},
     "library": set[str](),
-    "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
+    "frontend": {"errors", "options", "layout", "ir", "ops", "semantic", "library"},
     "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
     "views": {*ORDER[: ORDER.index("lower")], "semantic", "frontend", "upstream"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
-    "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
+    "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
     "driver": {*ORDER, "frontend", "upstream"},
     "emulator": {"errors"},
     "aot": {
@@ -120,6 +120,7 @@ MEANINGLESS = {
         ("tt.func", "tt.return", "tt.reduce.return", "scf.yield", "scf.condition"),
         "Machine.run, Machine.call",
     ),
+    **dict.fromkeys(("ttg.warp_yield", "ttg.warp_return"), "interp.partitions"),
 }
 """Operations that have no meaning of their own in the interpreter, and why."""
 

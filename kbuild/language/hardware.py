@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from kbuild.compiler.frontend.sources.functions import Unresolved
@@ -9,19 +10,13 @@ from kbuild.compiler.frontend.sources.modules import PythonModule, find_member
 from kbuild.compiler.semantic.registry import Builtin
 
 
-class HardwareModule:
+class HardwareModule(ModuleType):
     """A module inside, such as `gl.nvidia.hopper.tma`."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = self.name = name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return member(self.name, name)
-
-    def __repr__(self) -> str:
-        return f"<module {self.name!r}>"
+        return member(self.__name__, name)
 
 
 class HardwareFunction:

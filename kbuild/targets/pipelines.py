@@ -53,6 +53,7 @@ still get different ones."""
 
 GLUON_GPU_PIPELINE = (
     "resolve_layouts",
+    "canonicalize_pointers",
     "canonicalize",
     "cse",
     "tma_lowering",

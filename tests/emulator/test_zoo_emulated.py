@@ -51,7 +51,9 @@ def check(name: str, arch: str, schedule: str, checks: str = "") -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "arch"), [(name, arch) for name, case in CASES.items() for arch in case.archs])
+@pytest.mark.parametrize(
+    ("name", "arch"), [(name, arch) for name, case in CASES.items() for arch in case.archs]
+)
 def test_case_is_right_in_lockstep(name: str, arch: str) -> None:
     check(name, arch, "lockstep")
 

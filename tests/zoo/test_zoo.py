@@ -50,7 +50,9 @@ def test_passes_keep_the_meaning(name: str) -> None:
     interpret_case(CASES[name], with_passes=True)
 
 
-@pytest.mark.parametrize(("name", "arch"), [(name, arch) for name, case in CASES.items() for arch in case.archs])
+@pytest.mark.parametrize(
+    ("name", "arch"), [(name, arch) for name, case in CASES.items() for arch in case.archs]
+)
 def test_case_assembles_without_spills(name: str, arch: str) -> None:
     case = CASES[name]
     arguments = case.make(np.random.default_rng(0))

@@ -262,19 +262,38 @@ def dotted_type(value: object) -> str:
     return TYPE_WORDS.get(name, "") if module in ("tl", "torch", "triton.language") else ""
 
 
+LAYOUT = re.compile(r"gl\.\w+Layout(?:\.\w+)?\(.*\)", re.DOTALL)
+"""A layout of Gluon: `gl.BlockedLayout([1], [32], [4], [0])`."""
+
+
+def _layout(text: str, path: KeyPath, note: MistakeReporter) -> str | None:
+    """The text of a layout in its normal form."""
+    # Most manifests have none, and the frontend takes longer to import than they to load.
+    from kbuild.compiler.frontend.layout_text import Unresolved, layout_of_text
+
+    try:
+        return f"gl.{layout_of_text(text)}".replace(" ", "")
+    except Unresolved as error:
+        note(path, str(error), 'write, for example, "gl.BlockedLayout([1], [32], [4], [0])"')
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConstexprKind(Scalar):
-    """Compile-time values: flags, finite numbers, and strings that are a plain word or empty."""
+    """Compile-time values: flags, finite numbers, strings that are a plain word or empty, and layouts of Gluon as
+    text."""
 
     @property
     def words(self) -> str:
-        return "a flag, a finite number or a plain word"
+        return "a flag, a finite number, a plain word or a layout"
 
     def help(self, value: object) -> str:
         word = dotted_type(value)
         return f'write the type as "{word}"' if word else super().help(value)
 
     def read(self, value: object, path: KeyPath, note: MistakeReporter) -> bool | int | float | str | None:
+        if isinstance(value, str) and LAYOUT.fullmatch(value.strip()):
+            return _layout(value, path, note)
         if isinstance(value, str):
             is_legal = (re.fullmatch(NAME, value) or not value) and value not in ("True", "False", "None")
         elif isinstance(value, float):

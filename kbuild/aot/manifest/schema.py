@@ -56,9 +56,11 @@ from kbuild.targets import ARCHS
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
 DESCRIPTOR = (
-    r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?>"
+    r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?"
+    r"(?:, *gl\.NVMMASharedLayout\([^<>()]*\) *)?>"
 )
-"""An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
+"""An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values), and for
+kernels of Gluon, in shared memory, that layout."""
 FACT = (
     r"\s*(<=|>=|==|!=|<|>|!?%(?=\s*0*[1-9]\d*\s*(?:,|$)))"
     r"\s*((?:[1-9]\d{0,8}\s*\*\s*)?num_sms(?:\s*//\s*[1-9]\d{0,8})?|-?\d{1,18})\s*"

@@ -149,9 +149,11 @@ def _of_value(visitor: Visitor, value: WithFacts, name: str, node: ast.AST, owne
         return facts[name]
     if name in methods:
         return Method(methods[name], value, owner)
-    if isinstance(value, Aggregate) and (function := value.function(name)) is not None:
-        return Method(function, value, owner)
-    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *methods]))
+    functions = value.cls.functions if isinstance(value, Aggregate) else {}
+    if name in functions:
+        return Method(functions[name], value, owner)
+    known = [*facts, *methods, *functions]
+    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, known))
 
 
 def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:

@@ -297,7 +297,9 @@ def read_conditional(visitor: Visitor, node: ast.IfExp) -> Any:
             node,
             f"`{ast.unparse(node.body)}` is {type_text(values[0])}, `{ast.unparse(node.orelse)}` is "
             f"{type_text(values[1])}; the condition is only known at run time, so both must have one type",
-            "convert one of them with .to(...)",
+            "convert one of them: gl.convert_layout(x, layout)"
+            if _differ_in_layout(values)
+            else "convert one of them with .to(...)",
         )
     visitor.locate(node)
     return _choose(visitor, condition, blocks, values)

@@ -16,7 +16,7 @@ from kbuild.compiler.frontend.sources.functions import (
     Unresolved,
     UnresolvedModule,
 )
-from kbuild.compiler.layout.gluon import Layout, NVMMASharedLayout
+from kbuild.compiler.layout.gluon import Layout, NVMMASharedLayout, PaddedSharedLayout
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 
@@ -46,7 +46,7 @@ def is_layout_maker(function: Any) -> bool:
     return (isinstance(function, type) and issubclass(function, Layout)) or function in _LAYOUT_MAKERS
 
 
-_LAYOUT_MAKERS = (NVMMASharedLayout.get_default_for,)
+_LAYOUT_MAKERS = (NVMMASharedLayout.get_default_for, PaddedSharedLayout.with_identity_for)
 
 
 class Evaluator:

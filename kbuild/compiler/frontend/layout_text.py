@@ -28,6 +28,7 @@ class _Names:
         return ["gl", *PUBLIC]
 
 
+__all__ = ["Unresolved", "is_layout_text", "layout_of_text"]
 _EVALUATOR = Evaluator(_Names(), attribute)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.compiler.frontend.layout_text import is_layout_text, layout_of_text
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.live import convert_constant
 from kbuild.compiler.ir.core import Value
@@ -187,7 +188,7 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
     "gl.BlockedLayout(…)" a layout, functions are found."""
     if isinstance(value, str) and value.startswith("tl.") and value[3:] in BY_TL_NAME:
         return BY_TL_NAME[value[3:]]
-    if isinstance(value, SourceFunction):
+    if isinstance(value, SourceFunction | AggregateClass):
         return value
     try:
         if isinstance(value, str) and is_layout_text(value):

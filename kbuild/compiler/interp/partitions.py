@@ -12,7 +12,7 @@ import numpy as np
 
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.ir.core import Op
-from kbuild.compiler.ops.gpu import WarpPartition, WarpPartitions
+from kbuild.compiler.ops.gpu import WarpDismiss, WarpPartition, WarpPartitions
 from kbuild.compiler.ops.nvidia import WarpSpecialize
 from kbuild.errors import InterpretError
 
@@ -158,3 +158,8 @@ def _run_parts(machine: Machine, works: Sequence[Callable[[Machine], Any]]) -> A
     for one in machines[1:]:
         one.finish()
     return outcome
+
+
+@means(WarpDismiss)
+def warp_dismiss(machine: Machine, op: WarpDismiss) -> None:
+    pass

@@ -22,6 +22,7 @@ from kbuild.compiler.layout.named import (
     wgmma_shared,
     widened,
 )
+from kbuild.compiler.layout.padded import PaddedLayout, gaps_of, moved_up
 from kbuild.compiler.layout.scratch import SharedPlan, SharedRound, shared_plan
 from kbuild.compiler.layout.shared import (
     LdmatrixPlan,
@@ -49,6 +50,7 @@ __all__ = [
     "Conversion",
     "LdmatrixPlan",
     "LinearLayout",
+    "PaddedLayout",
     "PendingLayout",
     "SharedAccess",
     "SharedPlan",
@@ -70,10 +72,12 @@ __all__ = [
     "describe",
     "dot_operand",
     "fma_operand",
+    "gaps_of",
     "joined_layout",
     "ldmatrix_fits",
     "matrix_swizzle",
     "mma_accumulator",
+    "moved_up",
     "offset_map",
     "parse_layout",
     "register_moves",

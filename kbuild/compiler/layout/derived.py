@@ -14,6 +14,7 @@ from kbuild.compiler.layout.gluon import (
     DistributedLayout,
     DistributedLinearLayout,
     NVMMASharedLayout,
+    PaddedSharedLayout,
     SharedLayout,
     SharedLinearLayout,
     SliceLayout,
@@ -21,6 +22,7 @@ from kbuild.compiler.layout.gluon import (
 )
 from kbuild.compiler.layout.halves import joined_layout, split_layout
 from kbuild.compiler.layout.linear import LinearLayout
+from kbuild.compiler.layout.padded import PaddedLayout
 from kbuild.compiler.layout.written import PendingLayout, WrittenLayout
 
 Shape = tuple[int, ...]
@@ -156,4 +158,6 @@ def _in_words(layout: LinearLayout, *tried: SharedLayout) -> SharedLayout:
                 return author
         except ValueError:  # It does not fit the shape.
             continue
-    return SharedLinearLayout.of(layout)
+    return (
+        PaddedSharedLayout.of(layout) if isinstance(layout, PaddedLayout) else SharedLinearLayout.of(layout)
+    )

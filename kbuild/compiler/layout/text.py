@@ -6,6 +6,7 @@
     swizzled{vector=8, perPhase=1, maxPhase=8, order=[1,0]}
     wgmmaShared{elementBits=16, swizzleBytes=128, transposed=0}
     linear{register=[[0,1]], lane=[[0,2],[0,4],[1,0],[2,0],[4,0]], warp=[], block=[]}
+    padded{gaps=[[64,8]], offset=[[0,1],[0,2],[1,0]]}
     auto{}
 
 A name is only a reading aid: `describe` guesses the parameters, builds the layout that they name, and uses
@@ -29,6 +30,7 @@ from kbuild.compiler.layout.named import (
     swizzled,
     wgmma_shared,
 )
+from kbuild.compiler.layout.padded import PaddedLayout
 from kbuild.compiler.layout.written import PendingLayout, WrittenLayout
 from kbuild.errors import CompileError
 
@@ -49,6 +51,9 @@ def describe(layout: LinearLayout) -> str:
     """The text of a layout: a named form if it has one, raw bases otherwise."""
     if isinstance(layout, PendingLayout):
         return _print(layout.kind, {})
+    if isinstance(layout, PaddedLayout):
+        offset = [list(layout.unflatten(basis)) for basis in layout.bases_of("offset")]
+        return _print("padded", {"gaps": [list(pair) for pair in layout.gaps], "offset": offset})
     for name, guesses in (_SHARED_GUESSES if layout.is_shared else _REGISTER_GUESSES).items():
         for parameters in guesses(layout):
             if _FORMS[name](layout.shape, parameters) == layout:
@@ -85,6 +90,11 @@ def _linear(shape: Sequence[int], parameters) -> LinearLayout:
     return LinearLayout.make(shape, **parameters)
 
 
+def _padded(shape: Sequence[int], parameters) -> LinearLayout:
+    layout = LinearLayout.make(shape, offset=parameters["offset"])
+    return PaddedLayout.of(layout, tuple((interval, padding) for interval, padding in parameters["gaps"]))
+
+
 _FORMS: dict[str, Callable[..., LinearLayout]] = {
     "blocked": lambda shape, p: blocked(
         shape, p["sizePerThread"], p["threadsPerWarp"], p["warpsPerCTA"], p["order"]
@@ -101,6 +111,7 @@ _FORMS: dict[str, Callable[..., LinearLayout]] = {
         shape, p["elementBits"], p["swizzleBytes"], bool(p["transposed"])
     ),
     "linear": _linear,
+    "padded": _padded,
     "auto": lambda shape, p: PendingLayout.of(shape, "auto"),
     "coalesced": lambda shape, p: PendingLayout.of(shape, "coalesced"),
 }

@@ -172,7 +172,8 @@ class WarpPartitions(Op, name="ttg.warp_specialize", traits=WRITES):
     arguments, by shared memory; others from outside they compute for themselves.
 
     `registers` says how many a thread has meanwhile in each warpgroup of the launch, and `registers_before` how
-    many it has before; they are empty before the pass `place_partitions`, and where all keep what they have.
+    many it has before; they are empty before the pass `place_partitions`, and where all keep what they have.  Where
+    control flow decides whether it runs, and how often, the other warps know it by its `number`, from 1.
     """
 
     captures: tuple[Value, ...]
@@ -181,6 +182,7 @@ class WarpPartitions(Op, name="ttg.warp_specialize", traits=WRITES):
     types: tuple[Type, ...] = ()
     registers_before: tuple[int, ...] = ()
     registers: tuple[int, ...] = ()
+    number: int | None = None
     scratch: int | None = None
 
     @property
@@ -221,6 +223,10 @@ class WarpYield(Op, name="ttg.warp_yield", traits=Trait.TERMINATOR):
 
 class WarpReturn(Op, name="ttg.warp_return", traits=Trait.TERMINATOR):
     """Ends a partition of a `ttg.warp_specialize`, or the list of them."""
+
+
+class WarpDismiss(Op, name="ttg.warp_dismiss", traits=WRITES):
+    """No `ttg.warp_specialize` with a number follows: the warps that wait for one end."""
 
 
 class WarpIf(Op, name="ttg.warp_if", traits=Trait.COLLECTIVE):

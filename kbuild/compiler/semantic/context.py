@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -33,6 +34,10 @@ class Frontend(Protocol):
 
     def argument_text(self, name: str) -> str:
         """How the argument is written; "" when unknown."""
+        ...
+
+    def compared(self, name: str) -> tuple[Any, Any] | None:
+        """The two sides of the argument, where it is written as a comparison of them."""
         ...
 
 
@@ -98,7 +103,13 @@ class BuildContext:
     def error(self, message: str, at: str = "", help: str = "") -> NoReturn:
         """Report an error of the author, pointing at one argument (`at`) or at the whole call."""
         loc = self.frontend.argument_loc(at) if at else None
-        raise CompileError(message, loc or self.builder.loc, help)
+        raise CompileError(self.in_dialect(message), loc or self.builder.loc, self.in_dialect(help))
+
+    def in_dialect(self, text: str) -> str:
+        """A message with the names by which this kernel's author knows the language."""
+        if not self.explicit_layouts:
+            return text
+        return re.sub(r"\btl\.", "gl.", text).replace("@triton.jit", "@gluon.jit")
 
     def name(self, parameter: str) -> str:
         """An argument as the message names it: its parameter, with its text where that says more."""

@@ -30,8 +30,9 @@ def static_assert(ctx: BuildContext, cond, msg=""):
             help="use tl.device_assert to check while running",
         )
     if not cond:
-        text = ctx.frontend.argument_text("cond")
-        ctx.error(f"static_assert failed: {msg or text}", "cond")
+        sides = None if msg else ctx.frontend.compared("cond")
+        found = f" (they are {describe(sides[0])} and {describe(sides[1])})" if sides else ""
+        ctx.error(f"static_assert failed: {msg or ctx.frontend.argument_text('cond')}{found}", "cond")
 
 
 @builtin()

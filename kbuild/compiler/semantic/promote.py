@@ -287,6 +287,10 @@ def _rank_hint(ctx: BuildContext, name: str, shape: tuple[int, ...], wanted: tup
     """Which `[:, None]` makes a shape fit a longer one; empty when none does."""
     if not 0 < len(wanted) - len(shape) <= 2 or len(shape) != 1:
         return ""
+    if ctx.explicit_layouts:
+        return (
+            f"insert dimensions into {_written(ctx, name)} where its SliceLayout lacks them, as in x[:, None]"
+        )
     text = ctx.frontend.argument_text(name) or name
     for axis, size in enumerate(wanted):
         if size == shape[0]:

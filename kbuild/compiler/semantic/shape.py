@@ -16,11 +16,8 @@ from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 MAX_NUMEL = 1 << 20
 
 
-def static_shape(
-    ctx: BuildContext, shape: Any, name: str = "shape", counts_first: bool = False
-) -> tuple[int, ...]:
-    """A shape known while compiling, of powers of two, not too large; where the first dimension counts tiles,
-    it may be any number."""
+def static_shape(ctx: BuildContext, shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """A shape known while compiling, of powers of two, not too large."""
     while isinstance(shape, tuple) and len(shape) == 1 and isinstance(shape[0], tuple):
         shape = shape[0]
     if not isinstance(shape, tuple):
@@ -33,7 +30,7 @@ def static_shape(
                 name,
                 help=_constexpr_hint(ctx, size, name),
             )
-        if size <= 0 or (size & (size - 1) and not (counts_first and axis == 0)):
+        if size <= 0 or size & (size - 1):
             ctx.error(
                 f"dimension {axis} of the shape is {size}, which is not a power of two",
                 name,

@@ -98,6 +98,11 @@ class Structure(WithFacts, tuple):
         """What two of them must share besides their items to be one variable."""
         return None
 
+    @property
+    def title(self) -> str:
+        """What stands before the items in a message."""
+        return ""
+
 
 class NamedTuple(Structure):
     """A tuple whose items also have names."""
@@ -238,7 +243,8 @@ def describe(value: Any) -> str:
         layout = "" if value.layout is None else f" in {value.layout}"
         return f"a tensor descriptor of blocks {value.block}{layout}"
     if isinstance(value, tuple):
-        return f"({', '.join(describe(item) for item in value)})"
+        title = value.title if isinstance(value, Structure) else ""
+        return f"{title}({', '.join(describe(item) for item in value)})"
     if isinstance(value, Range):
         return f"range({describe(value.start)}, {describe(value.stop)}, {describe(value.step)})"
     if isinstance(value, WhileCondition):

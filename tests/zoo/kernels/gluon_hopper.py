@@ -166,7 +166,49 @@ def partitions_with_tensors(x, y, factors, ROWS: gl.constexpr, COLUMNS: gl.const
             (scale_partition, (x_tile, y_tile, ready, done, factor, theirs)),
         ],
         [2],
-        [64],
+        [96],
     )
     mbarrier.wait(done, 0)
     gl.store(y + offsets, y_tile.load(own))
+
+
+@gluon.jit
+def send_partition(x, tile, ready, done, phase, layout: gl.constexpr):
+    """The default's part of a round: hands a block over and takes it back."""
+    tile.store(gl.load(x + gl.arange(0, tile.shape[0], layout)))
+    mbarrier.arrive(ready, count=1)
+    mbarrier.wait(done, phase)
+    return tile.load(layout)
+
+
+@gluon.jit
+def multiply_tile(tile, ready, done, factor, phase, layout: gl.constexpr):
+    mbarrier.wait(ready, phase)
+    tile.store(tile.load(layout) * factor)
+    mbarrier.arrive(done, count=1)
+
+
+@gluon.jit
+def partitions_in_loops(x, factors, y, rounds, programs, BLOCK: gl.constexpr):
+    """y = the sum of the blocks of x, each by its factor, and the first one again where there are enough."""
+    if gl.program_id(0) >= programs:
+        return
+    own: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    theirs: gl.constexpr = gl.BlockedLayout([1], [32], [2], [0])
+    tile = gl.allocate_shared_memory(gl.float32, [BLOCK], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    ready, done = mbarrier.allocate_mbarrier(), mbarrier.allocate_mbarrier()
+    mbarrier.init(ready, count=1)
+    mbarrier.init(done, count=1)
+    total = gl.zeros([BLOCK], gl.float32, own)
+    for i in range(rounds):
+        factor = gl.load(factors + i)
+        send = (send_partition, (x + i * BLOCK, tile, ready, done, i & 1, own))
+        total += gl.warp_specialize(
+            [send, (multiply_tile, (tile, ready, done, factor, i & 1, theirs))], [2], [64]
+        )
+    if rounds > 2:
+        factor = gl.load(factors)
+        send = (send_partition, (x, tile, ready, done, rounds & 1, own))
+        multiply = (multiply_tile, (tile, ready, done, factor, rounds & 1, theirs))
+        total += gl.warp_specialize([send, multiply], [2], [32])
+    gl.store(y + gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, own), total)

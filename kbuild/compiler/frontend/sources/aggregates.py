@@ -73,12 +73,12 @@ class Aggregate(Structure):
     def kind(self) -> Any:
         return self.cls
 
+    @property
+    def title(self) -> str:
+        return self.cls.name
+
     def facts(self) -> Mapping[str, Any]:
         return dict(zip(self.cls.fields, self))
-
-    def function(self, name: str) -> SourceFunction | None:
-        """A method by its name."""
-        return self.cls.functions.get(name)
 
 
 class Unfinished:

@@ -71,6 +71,7 @@ _GLUON_CLASSES = {
     "constexpr_function": CLASSES["jit"],
     "aggregate": ClassMarker("aggregate"),
 }
+_GLUON_VALUES = {name: ClassMarker(name) for name in ("shared_memory_descriptor",)}
 NOT_IN_GLUON = frozenset(
     (
         "dot",
@@ -227,7 +228,7 @@ def _gluon(module: str, table: str, name: str) -> Any:
             return found
     if table != "gl" or name in NOT_IN_GLUON:
         raise Unresolved(f"gl{table[2:]} has no {name}")
-    return PUBLIC.get(name) or _language("kbuild.language", name)
+    return PUBLIC.get(name) or _GLUON_VALUES.get(name) or _language("kbuild.language", name)
 
 
 def _package(module: str, name: str) -> Any:

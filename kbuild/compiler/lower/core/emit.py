@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, asm_string, constant
+from kbuild.compiler.lower.core.warps import Warps
 from kbuild.compiler.ops.elementwise import wrap
 from kbuild.errors import InternalError, Loc
 from kbuild.targets import Target
@@ -32,18 +33,6 @@ Operand = tuple[str, str]
 
 LAZY_DEPTH = 64
 """Longest chain of unwritten registers: forcing one recurses along the chain, and Python's stack is finite."""
-
-
-class Warps(NamedTuple):
-    """The warps that run some code."""
-
-    count: int
-    first: int = 0
-    """The number of the first of them in the launch."""
-    barrier: int | None = None
-    """The number of the hardware's barrier at which they meet; None where all warps of the launch run the code."""
-    is_one_thread: bool = False
-    """Whether a single thread runs the code."""
 
 
 class Scope:
@@ -105,6 +94,7 @@ class Emitter:
         self.target = target
         self.extra_warps: int = func.attrs.get("extra_warps", 0)
         """Warps that a launch has besides the program's, after them."""
+        self.explicit_layouts: bool = func.attrs.get("explicit_layouts", False)
         self.warps = Warps(func.attrs.get("num_warps", 4))
         """The warps that run the code."""
         self.is_short = False
@@ -459,6 +449,16 @@ class Emitter:
         """The number of the thread in its warp."""
         with self.at_entry():
             return self.and_(self.thread_id(), "31")
+
+    def warp_id(self) -> str:
+        """The number of the warp among those that run the code, uniform."""
+        with self.at_entry():
+            return self.uniform(self.shift(self.thread_id(), -5))
+
+    def uniform(self, register: str) -> str:
+        """An i32 that is the same for all threads of a warp, as a value of which ptxas knows that."""
+        operands = [("i32", "-1"), ("i32", register), ("i32", "0"), ("i32", "31")]
+        return self.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
 
     def warp_barrier(self) -> None:
         """All threads of the warp wait for each other; memory written before is seen after."""

@@ -3,6 +3,8 @@ branch, and registers go from warps that need few to warps that need many (`setm
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.lowering import lower, lower_block
 from kbuild.compiler.lower.core.registers import set_registers
@@ -28,7 +30,7 @@ def lower_warp_specialize(emit: Emitter, op: WarpSpecialize) -> None:
         chosen = emit.instruction(f"extractvalue {{i32, i1}} {elected}, 1")
         emit.branch(running, emit.all_of([first, chosen]), after)
         emit.start_block(running)
-        with emit.run_by(emit.warps._replace(is_one_thread=True)):
+        with emit.run_by(replace(emit.warps, is_one_thread=True)):
             lower_block(emit, op.producer)
         emit.branch(after)
     with emit.scope():
@@ -36,7 +38,7 @@ def lower_warp_specialize(emit: Emitter, op: WarpSpecialize) -> None:
         for count in op.registers[1:]:
             set_registers(emit, "inc", count)
         emit.is_short = MAX_REGISTERS in op.registers
-        with emit.run_by(emit.warps._replace(barrier=_OWN_BARRIER)):
+        with emit.run_by(replace(emit.warps, barrier=_OWN_BARRIER)):
             lower_block(emit, op.default)
         emit.branch(after)
     emit.is_short = False

@@ -40,7 +40,7 @@ def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
             "what divides pointers and strides",
         )
     pointer, start = descriptor(emit, op.dst)
-    place = thread_offset(emit, pointer, access.lane, access.warp, size)
+    place = thread_offset(emit, pointer, access.lane, access.warp, size, access.gaps)
     axis = vector_axis(emit, op.src, access.vector) if op.mask is not None else 0
     whole = _whole(emit, op.mask, axis, access.vector)
     count = _copied(emit, op.mask, axis, access.vector) if op.mask is not None and whole is None else None

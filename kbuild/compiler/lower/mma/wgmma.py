@@ -312,9 +312,7 @@ def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
 def group_number(emit: Emitter) -> str:
     """The number of the thread's warpgroup, in the entry block, as a value that ptxas knows to be the same in
     a warp."""
-    number = emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length())
-    operands = [("i32", "-1"), ("i32", number), ("i32", "0"), ("i32", "31")]
-    return emit.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
+    return emit.uniform(emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length()))
 
 
 def _multiply(

@@ -72,7 +72,7 @@ def distributed_type(ctx: BuildContext, element_ty, shape, layout):
 def shared_memory_descriptor_type(ctx: BuildContext, element_ty, shape, layout, alloc_shape=None):
     """The type of a tile of shared memory in a layout."""
     dtype = _dtype(ctx, element_ty)
-    return SharedMemoryType(dtype, layout, tile_type(ctx, dtype, static_shape(ctx, shape), layout))
+    return SharedMemoryType(dtype, layout, tile_type(ctx, dtype, shape, layout))
 
 
 @builtin("gl")

@@ -97,9 +97,8 @@ def same_place(
     if placed(own, shape) == placed(other, shape):  # Other words for the same places.
         return x, named(ctx, y, own) if y.shape == shape else _renamed(ctx, y, own)
     ctx.error(
-        f"{ctx.name(names[0])} has the layout {own}, {ctx.name(names[1])} has {other}",
-        help=f"bring one into the other's layout: gl.convert_layout({_text(ctx, names[1])}, {_text(ctx, names[0])}"
-        ".type.layout)",
+        f"{_subject(ctx, names[0])} has the layout {own}, {_subject(ctx, names[1])} has {other}",
+        help=f"bring one into the other's layout: gl.convert_layout({_text(ctx, names[1])}, layout)",
     )
 
 
@@ -108,9 +107,15 @@ def _renamed(ctx: BuildContext, x: Tensor, author: DistributedLayout) -> Tensor:
     return x if type_ == x.value.type else ctx.tensor(ConvertLayout(x.value, type_), x.dtype, x.shape)
 
 
+def _subject(ctx: BuildContext, name: str) -> str:
+    """An operand as the author wrote it; an argument with its name."""
+    text = ctx.frontend.argument_text(name)
+    return f"`{text}`" if text and name in ("x", "y", "a", "b") else ctx.name(name)
+
+
 def _text(ctx: BuildContext, name: str) -> str:
     text = ctx.frontend.argument_text(name)
-    return text if text.isidentifier() else name
+    return text if text.replace(".", "").isidentifier() else "…"
 
 
 def expanded(ctx: BuildContext, x: Tensor, axis: int) -> DistributedLayout:

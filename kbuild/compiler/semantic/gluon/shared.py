@@ -78,23 +78,27 @@ def allocate_shared_memory(ctx: BuildContext, element_ty, shape, layout, value=N
     the first counts tiles, which `index` chooses."""
     if not isinstance(element_ty, DType) or element_ty.is_void():
         ctx.error(f"element_ty is {describe(element_ty)}, which is not a data type", "element_ty")
-    several = isinstance(layout, SharedLayout) and isinstance(shape, tuple) and len(shape) > layout.rank
-    type_ = tile_type(ctx, element_ty, static_shape(ctx, shape, counts_first=several), layout)
+    type_ = tile_type(ctx, element_ty, shape, layout)
     if value is not None:
         _check_stored(ctx, value, element_ty, type_.shape)
     op = ctx.add(LocalAlloc(type_, None if value is None else value.value))
     return SharedMemory(op.result, element_ty, layout)
 
 
-def tile_type(ctx: BuildContext, dtype: DType, shape: tuple[int, ...], layout: Any) -> MemDescType:
-    """The type of shared memory in a layout; raises CompileError where the layout does not fit."""
+def tile_type(ctx: BuildContext, dtype: DType, shape: Any, layout: Any) -> MemDescType:
+    """The type of shared memory of a shape in a layout; raises CompileError where they do not fit each other."""
     if not isinstance(layout, SharedLayout):
         ctx.error(
             f"layout is {describe(layout)}, which is not a layout of shared memory",
             "layout",
             help="write, for example, gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order=[1, 0])",
         )
-    if len(shape) - layout.rank not in (0, 1):
+    shape = shape if isinstance(shape, tuple) else (shape,)
+    count = shape[: max(len(shape) - layout.rank, 0)]
+    if any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in count):
+        ctx.error(f"the number of tiles is {describe(count[0])}; it is known while compiling", "shape")
+    shape = (*count, *static_shape(ctx, shape[len(count) :]))
+    if len(count) > 1 or len(shape) < layout.rank:
         ctx.error(
             f"{layout} is for tiles of {layout.rank} dimension{'s' * (layout.rank != 1)}, the shape is "
             f"{shape_text(shape)}",
@@ -210,7 +214,7 @@ def _reinterpret(ctx: BuildContext, tile, dtype, shape, layout):
     """The same memory as a tile of another type, shape and layout, no larger than it is."""
     if not isinstance(dtype, DType) or dtype.is_void():
         ctx.error(f"dtype is {describe(dtype)}, which is not a data type", "dtype")
-    type_ = tile_type(ctx, dtype, static_shape(ctx, shape), layout)
+    type_ = tile_type(ctx, dtype, shape, layout)
     if tile.ir.tile_shape != tile.ir.layout.shape:
         ctx.error(f"{tile} is a part of a larger tile, whose elements lie apart", help="take the whole tile")
     if type_.size_bytes > tile.ir.size_bytes:

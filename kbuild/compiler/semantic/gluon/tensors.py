@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbuild.compiler.layout import PendingLayout
-from kbuild.compiler.layout.derived import OPEN, placed
+from kbuild.compiler.layout.derived import placed
 from kbuild.compiler.layout.gluon import AutoLayout, BlockedLayout, DistributedLayout, DotOperandLayout
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Barrier, Dot
@@ -48,23 +48,28 @@ def convert_layout(ctx: BuildContext, value, layout, assert_trivial=False):
     value = _tensor(ctx, value, "gl.convert_layout")
     wanted = places.checked_place(ctx, layout, value.shape)
     own = places.layout_of_tensor(value)
-    if assert_trivial and not _keeps_threads(own, layout, value.shape):
-        ctx.error(
-            f"the conversion of {ctx.name('value')} from {own} to {layout} moves elements between threads",
-            "value",
-            help="leave out assert_trivial, or choose a layout with the same elements in each thread"
-            if not isinstance(own, OPEN)
-            else "leave out assert_trivial: its layout is not known here",
-        )
+    if assert_trivial:
+        _check_trivial(ctx, own, layout, value.shape)
     type_ = BlockType(value.dtype, value.shape, wanted).ir
     return ctx.tensor(ConvertLayout(value.value, type_), value.dtype, value.shape)
 
 
-def _keeps_threads(own, layout, shape: tuple[int, ...]) -> bool:
+def _check_trivial(ctx: BuildContext, own: DistributedLayout, layout, shape: tuple[int, ...]) -> None:
     source, destination = placed(own, shape), placed(layout, shape)
+    if source == destination:
+        return
     if isinstance(source, PendingLayout) or isinstance(destination, PendingLayout):
-        return source == destination
-    return all(source.solve(destination).keeps(dim) for dim in ("lane", "warp"))
+        ctx.error(
+            f"whether the conversion of {ctx.name('value')} from {own} to {layout} moves elements is not known here",
+            "value",
+            help="leave out assert_trivial, or name both layouts",
+        )
+    if not all(source.solve(destination).keeps(dim) for dim in ("lane", "warp")):
+        ctx.error(
+            f"the conversion of {ctx.name('value')} from {own} to {layout} moves elements between threads",
+            "value",
+            help="leave out assert_trivial, or choose a layout with the same elements in each thread",
+        )
 
 
 @builtin("gl")

@@ -3,7 +3,8 @@ whatever its shape, and changes that undo or repeat each other are removed."""
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.core import Func, Op, Value
+from kbuild.compiler.ir.nesting import ancestors
 from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.layout import PendingLayout
@@ -52,7 +53,10 @@ def change_to_same_type(op: Op) -> Value | None:
 
 @shapes.on(ConvertLayout)
 def conversion_of_conversion(op: ConvertLayout) -> ConvertLayout | None:
-    """Of two layout conversions in a row only the last is needed."""
+    """Of two layout conversions in a row only the last is needed, unless the author wrote both."""
+    *_, func = ancestors(op)
+    if isinstance(func, Func) and func.attrs.get("explicit_layouts"):
+        return None
     inner = op.src.owner
     return ConvertLayout(inner.src, op.type) if isinstance(inner, ConvertLayout) else None
 

@@ -10,7 +10,7 @@ What dots of warpgroups read is also fenced, before the barrier: `ttng.fence_asy
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.explicit_barriers import barrier_analysis
+from kbuild.compiler.analysis.barriers import barrier_analysis
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import gpu_pass

@@ -14,27 +14,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kbuild.compiler.analysis.carried import carried_groups
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ir.types import TensorType, layout_of
+from kbuild.compiler.ir.types import MemDescType, TensorType, layout_of
 from kbuild.compiler.layout import PendingLayout
 from kbuild.compiler.layout.derived import placed, written
+from kbuild.compiler.ops.control import If
 from kbuild.compiler.ops.gpu import ConvertLayout, SetAutoLayout
-from kbuild.compiler.ops.tensor import ExpandDims, Join, Reduce, Split, Trans
+from kbuild.compiler.ops.tensor import ExpandDims, Join, Reduce, Reshape, Split, Trans
 from kbuild.compiler.transforms._support.layout_flow import tensor_operands, tensor_type
 from kbuild.compiler.transforms.gpu.layout.coalesce import find_accesses, layout_alone
 from kbuild.compiler.transforms.gpu.layout.resolve_layouts.spread import Source, Spread
 from kbuild.errors import CompileError
 
-_RULED = (ExpandDims, Join, Reduce, Split, Trans)
-"""Operations that give their results a layout by a rule of their own."""
+_RULED = (ExpandDims, Join, Reduce, Reshape, Split, Trans)
+"""Operations that leave every element in its register: the layout of the operand says that of the results."""
 
 
 @gpu_pass
 def resolve_layouts(module: Module, target: object) -> None:
     """Give every value a layout.  Raises CompileError where there is none, or more than one."""
     for func in module.functions.values():
+        _check_tiles(func)
         _resolve(func, "coalesced", _coalesced_sources(func))
         _resolve(func, "auto", _auto_sources(func))
         for op in list(func.body.walk()):
@@ -43,6 +46,20 @@ def resolve_layouts(module: Module, target: object) -> None:
         for op in list(func.body.walk()):
             if isinstance(op, _RULED):
                 _fit_results(op)
+
+
+def _check_tiles(func: Func) -> None:
+    """Raise CompileError where a loop or branch passes on one of several tiles: their places are constants."""
+    for op in func.body.walk():
+        for group in carried_groups(op):
+            tile = group.targets[-1]
+            if isinstance(tile.type, MemDescType):
+                raise CompileError(
+                    f"`{tile.name or 'a tile'}` of shared memory is not the same in every "
+                    + ("branch" if isinstance(op, If) else "round of the loop"),
+                    op.loc,
+                    "allocate one of shape [count, …], and choose a tile of it by .index(i)",
+                )
 
 
 def _is_pending(value: Value, kind: str) -> bool:
@@ -111,7 +128,7 @@ def _unknown(value: Value, kind: str) -> CompileError:
 
 def _fit_results(op: Op) -> None:
     """Convert the results of an operation that gives them other registers than their layout has."""
-    for result, type_ in zip(op.results, op.infer()):
+    for result, type_ in zip(op.results, [_reshaped(op)] if isinstance(op, Reshape) else op.infer()):
         wanted = result.type
         if isinstance(type_, TensorType) and type_ != wanted:
             result.type = type_
@@ -119,3 +136,10 @@ def _fit_results(op: Op) -> None:
             converted = Builder.after(op).add(ConvertLayout(result, wanted), result.name)
             for user in users:
                 user.replace_operand(result, converted.result)
+
+
+def _reshaped(op: Reshape) -> TensorType:
+    type_ = tensor_type(op.result)
+    layout = tensor_type(op.src).layout
+    assert layout is not None
+    return type_.with_layout(layout.reshape(type_.shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -36,7 +37,7 @@ class Spread:
     def __init__(self, func: Func, is_open: Callable[[Value], bool]) -> None:
         self.is_open = is_open
         self.found: dict[Value, Source] = {}
-        self.work: list[Value] = []
+        self.work: deque[Value] = deque()
         self.groups: dict[Value, list[CarriedGroup]] = {}
         for op in func.body.walk():
             for group in carried_groups(op):
@@ -62,7 +63,7 @@ class Spread:
     def run(self) -> dict[Value, Source]:
         """The layouts of all values that one reaches."""
         while self.work:
-            value = self.work.pop()
+            value = self.work.popleft()
             source = self.found[value]
             for group in self.groups.get(value, ()):
                 for other in (*group.targets, *group.sources()):

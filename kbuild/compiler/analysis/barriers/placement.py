@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.compiler.analysis.barrier_state import SharedBytes, State, may_conflict, surely_same
+from kbuild.compiler.analysis.barriers.state import SharedBytes, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
 from kbuild.compiler.analysis.scratch import division, scratch_bytes

@@ -1,6 +1,6 @@
 """Barriers in functions whose author issues copies and dots, and waits for them himself (`explicit_layouts`).
 
-Between accesses of threads the rules are those of `barriers`.  But a copy by TMA is ordered with what reads its
+Between accesses of threads the rules are those of `placement`.  But a copy by TMA is ordered with what reads its
 tile by the wait for its barrier, and never by one of all threads; fences between what threads touch and what
 asynchronous operations do with the same allocation are the author's, who knows of it; and nothing is refused,
 because what is in flight depends on counters that are not followed.  So at each wait, whatever it covers, all
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.compiler.analysis.barrier_state import SharedBytes, State
-from kbuild.compiler.analysis.barriers import BarrierAnalysis, any_conflict
+from kbuild.compiler.analysis.barriers.placement import BarrierAnalysis, any_conflict
+from kbuild.compiler.analysis.barriers.state import SharedBytes, State
 from kbuild.compiler.ir.core import Func, Op
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.nvidia import (

@@ -16,12 +16,13 @@ from kbuild.compiler.views.table import table
 from kbuild.errors import UsageError
 from kbuild.targets import find_target
 
-_SHAPE_NEEDED = "a layout in words fits tensors of many shapes: say which, as --shape 64x64"
-
 
 def run(options: argparse.Namespace) -> int:
     if len(options.archs) > 1:
         raise UsageError("layout takes one --arch")
+    if options.output and Path(options.output).suffix != ".svg":
+        drawn = Path(options.output).with_suffix(".svg")
+        raise UsageError(f"-o {options.output}: drawings are SVG", help=f"write, for example, -o {drawn}")
     target = find_target((options.archs or ["sm_90"])[0])
     shape = parse_shape(options.shape) if options.shape else None
     shown = _asked(options, options.layout, shape)
@@ -41,12 +42,7 @@ def run(options: argparse.Namespace) -> int:
         width = max(map(len, (*facts, *both)))
         print("\n".join(f"{name.ljust(width)}  {text}" for name, text in (*facts.items(), *both.items())))
     if options.output:
-        path = Path(options.output)
-        if path.suffix != ".svg":
-            raise UsageError(
-                f"-o {path}: drawings are SVG", help=f"write, for example, -o {path.with_suffix('.svg')}"
-            )
-        write(path, picture(shown, other, target).encode())
+        write(Path(options.output), picture(shown, other, target).encode())
     return 0
 
 
@@ -56,8 +52,6 @@ def _asked(
     """The layout that an argument names."""
     place = place_of(text)
     if place is None:
-        if shape is None:
-            raise UsageError(f"{text}: its shape is not known", help=_SHAPE_NEEDED)
         return in_words(text, shape, options.type or _signature_name(element) or "fp16")
     file, name = place
     path = Path(options.directory, file)

@@ -6,7 +6,7 @@ BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ from kbuild.compiler.layout.gluon import (
     Layout,
     NVMMADistributedLayout,
     NVMMASharedLayout,
+    PaddedSharedLayout,
     SharedLayout,
     SharedLinearLayout,
     SliceLayout,
@@ -95,10 +96,12 @@ def _require_one_cta(parameters: Mapping[str, Any]) -> None:
 
 def _linear(p: Mapping[str, Any]) -> DistributedLinearLayout:
     register, lane, warp = (tuple(map(tuple, p[dim])) for dim in ("register", "lane", "warp"))
-    every = [*register, *lane, *warp]
-    # The shape is as large as the bases reach: Triton leaves it to the tensor.
-    shape = tuple(1 << max(steps).bit_length() for steps in zip(*every))
-    return DistributedLinearLayout(register, lane, warp, (), shape)
+    return DistributedLinearLayout(register, lane, warp, (), _reached([*register, *lane, *warp]))
+
+
+def _reached(bases: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """The shape that bases fill: Triton leaves it to the tensor."""
+    return tuple(1 << max(steps).bit_length() for steps in zip(*bases))
 
 
 def _rank(p: Mapping[str, Any]) -> int:
@@ -111,9 +114,11 @@ def _nvmma_shared(p: Mapping[str, Any]) -> NVMMASharedLayout:
     return NVMMASharedLayout(p["swizzlingByteWidth"], p["elementBitWidth"], _rank(p), transposed, padded)
 
 
-def _padded_shared(p: Mapping[str, Any]) -> SharedLayout:
-    """Without the padding, which changes addresses and nothing else."""
-    return SharedLinearLayout(p["offset"]) if "offset" in p else SwizzledSharedLayout(1, 1, 1, p["order"])
+def _padded_shared(p: Mapping[str, Any]) -> PaddedSharedLayout:
+    gaps = tuple(map(tuple, p["gaps"]))
+    if "order" in p:
+        return PaddedSharedLayout.with_identity_for(gaps, p["shape"], p["order"])
+    return PaddedSharedLayout(gaps, p["offset"], (), _reached(p["offset"]))
 
 
 _FORMS: dict[str, Callable[[Mapping[str, Any]], Layout]] = {

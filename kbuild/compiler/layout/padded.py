@@ -38,6 +38,9 @@ class PaddedLayout(LinearLayout):
     def __hash__(self) -> int:
         return hash((self.shape, self.bases, self.gaps))
 
+    def find(self, flat: int) -> dict[str, int]:
+        return {dim: moved_up(index, self.gaps) for dim, index in super().find(flat).items()}
+
     def reshape(self, shape: Sequence[int]) -> LinearLayout:
         return PaddedLayout.of(super().reshape(shape), self.gaps)
 

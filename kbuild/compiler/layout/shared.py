@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
-from math import prod
 from typing import NamedTuple
 
 from kbuild.compiler.layout import f2
@@ -141,7 +140,8 @@ def wavefronts(
     """Wavefronts that one warp needs to move the whole tensor with plain vector accesses: the time they take."""
     access = shared_access(register_layout, shared_layout, element_bits, max_bits)
     ideal = max(1, access.vector * element_bits // 32)
-    return len(access.groups) * (ideal + _extra_wavefronts(access.lane, element_bits, access.vector))
+    extra = _extra_wavefronts(access.lane, element_bits, access.vector, access.gaps)
+    return len(access.groups) * (ideal + extra)
 
 
 class LdmatrixPlan(NamedTuple):
@@ -341,5 +341,5 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def total_bytes(layout: LinearLayout, element_bits: int) -> int:
-    """Bytes of shared memory that a tensor occupies."""
-    return prod(layout.shape) * element_bits // 8
+    """Bytes of shared memory that a tensor occupies, from its first to its last element."""
+    return (moved_up(layout.numel - 1, gaps_of(layout)) + 1) * element_bits // 8

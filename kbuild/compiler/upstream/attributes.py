@@ -364,10 +364,11 @@ class AttributeReader(Tokens):
             self.move_to(start)
             return Encoding(short, {"text": self.skip_brackets()})
         parameters: dict[str, Any] = {}
-        if self.at("["):  # The intervals of a padding.
-            self.skip_to("]")
+        if self.accept("["):
+            parameters["gaps"] = self.gaps()
+            self.accept(",")
         if self.at("{"):
-            parameters = self.dictionary()
+            parameters |= self.dictionary()
         while self.accept(","):
             key = self.take("word")
             self.expect("=")
@@ -375,11 +376,16 @@ class AttributeReader(Tokens):
         self.expect(">")
         return Encoding(short, parameters)
 
-    def skip_to(self, closing: str) -> None:
-        while not self.accept(closing):
-            if self.kind == "end":
-                self.fail(f"expected {closing!r}, found the end")
-            self.advance()
+    def gaps(self) -> list[tuple[int, int]]:
+        """`[512:+16, …]` past its bracket: intervals of shared memory, and the padding after each."""
+        result, more = [], not self.accept("]")
+        while more:
+            interval = int(self.take("number"))
+            self.expect(":")
+            self.expect("+")
+            result.append((interval, int(self.take("number"))))
+            more = self.separated("]")
+        return result
 
 
 def float_of_bits(bits: int, type_: FloatType) -> float:

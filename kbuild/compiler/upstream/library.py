@@ -39,6 +39,9 @@ class _NoFrontend:
     def argument_text(self, name: str) -> str:
         return name
 
+    def compared(self, name: str) -> None:
+        return None
+
 
 def function_of(symbol: str) -> tuple[Builtin, bool] | None:
     """The function that a symbol is for, and whether its integers have signs; None for one that kbuild lacks."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from kbuild.compiler.layout import LinearLayout, describe
+from kbuild.compiler.layout import LinearLayout, describe, moved_up
 from kbuild.compiler.layout.linear import all_sums
 from kbuild.compiler.layout.shared import BANK_ROW_BYTES, LdmatrixPlan, SharedAccess, load_plan, store_plan
 from kbuild.compiler.views.drawing import Drawing, colour
 from kbuild.compiler.views.facts import vector_name
 from kbuild.compiler.views.sources import ShownLayout
+from kbuild.compiler.views.table import contents
 from kbuild.targets import Target
 
 MAX_SIDE = 64
@@ -108,22 +109,25 @@ def _panel(
 
 def _tile(drawing: Drawing, shown: ShownLayout) -> None:
     layout, size = shown.layout, shown.element_bits // 8
-    drawing.words(
-        "in each cell the bank of the element, and behind each row by what the columns are swapped (XOR)"
-    )
     panels, rows, columns = _panels(layout)
+    drawn = [
+        [
+            [layout.find(_flat(layout, leading, row, column))["offset"] for column in range(columns)]
+            for row in range(rows)
+        ]
+        for leading in panels
+    ]
+    is_swizzled = layout.rank > 1 and any(_phase(offsets) for panel in drawn for offsets in panel)
+    behind = ", and behind each row by what the columns are swapped (XOR)" if is_swizzled else ""
+    drawing.words(f"in each cell the bank of the element{behind}")
     _cut(drawing, layout, len(panels), rows, columns)
-    for leading in panels:
+    for leading, panel in zip(panels, drawn):
         cells: Cells = []
-        ends: list[str] = []
-        for row in range(rows):
-            offsets = [
-                layout.find(_flat(layout, leading, row, column))["offset"] for column in range(columns)
-            ]
+        for offsets in panel:
             banks = [offset * size // WORD_BYTES % BANKS for offset in offsets]
             cells.append([(str(bank), colour(bank // 4, bank % 4 / 4)) for bank in banks])
-            ends.append(f"^ {_phase(offsets)}")
-        _panel(drawing, layout, leading, cells, rows, columns, tuple(ends) if layout.rank > 1 else ())
+        ends = tuple(f"^ {_phase(offsets)}" for offsets in panel) if is_swizzled else ()
+        _panel(drawing, layout, leading, cells, rows, columns, ends)
     _memory(drawing, shown)
 
 
@@ -136,21 +140,23 @@ def _memory(drawing: Drawing, shown: ShownLayout) -> None:
     """Lines of 128 bytes by banks: the elements that each word holds, coloured by their chunk of 16 bytes in the row."""
     layout, bits = shown.layout, shown.element_bits
     each, wide = max(1, WORD_BYTES * 8 // bits), max(1, bits // (8 * WORD_BYTES))
-    lines = max(1, min(layout.numel * bits // 8 // BANK_ROW_BYTES, MAX_SIDE))
+    places = contents(layout)
+    lines = min(-(-len(places) * bits // (8 * BANK_ROW_BYTES)), MAX_SIDE)
     drawing.gap()
     drawing.words(
         "shared memory by banks: the first element of each word; colours are chunks of 16 bytes of a row"
     )
-    flats = [*all_sums(layout.bases_of("offset"))]
     cells: Cells = []
     for line in range(lines):
         row: list[tuple[str, str]] = []
         for bank in range(BANKS):
             offset = (line * BANKS + bank) * each // wide
-            if offset < len(flats):
-                coordinates = layout.unflatten(flats[offset])
-                chunk = coordinates[-1] * bits // 8 // CHUNK_BYTES if coordinates else 0
-                row.append((",".join(map(str, coordinates)), colour(chunk % 8)))
+            if offset >= len(places):
+                break
+            flat = places[offset]
+            coordinates = () if flat is None else layout.unflatten(flat)
+            chunk = coordinates[-1] * bits // 8 // CHUNK_BYTES if coordinates else 0
+            row.append(("", "") if flat is None else (",".join(map(str, coordinates)), colour(chunk % 8)))
         cells.append(row)
     drawing.grid(
         cells, [str(line * BANK_ROW_BYTES) for line in range(lines)], [str(bank) for bank in range(BANKS)]
@@ -195,7 +201,7 @@ def _bank_stacks(
     for number, phase in enumerate(phases):
         banks: list[dict[int, list[int]]] = [{} for _ in range(BANKS)]
         for lane in phase:
-            first = (offsets[lane] ^ plan.offsets[0]) * size
+            first = moved_up(offsets[lane] ^ plan.offsets[0], plan.gaps) * size
             for word in range(
                 first // WORD_BYTES, max(first // WORD_BYTES + 1, (first + width) // WORD_BYTES)
             ):

@@ -11,7 +11,7 @@ from kbuild.compiler.frontend.sources.functions import Unresolved
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, PendingLayout, parse_layout
-from kbuild.compiler.layout.gluon import AutoLayout, CoalescedLayout, DistributedLayout, SharedLayout
+from kbuild.compiler.layout.gluon import AutoLayout, CoalescedLayout, DistributedLayout, Layout, SharedLayout
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME
 from kbuild.compiler.upstream.attributes import AttributeReader
 from kbuild.errors import CompileError, KbuildError, Loc, UsageError, nearest, register_source
@@ -23,6 +23,7 @@ _PLACE = re.compile(r"(?P<file>.+):(?P<name>%[\w.$#-]+)")
 EXAMPLES = """write, for example, '#blocked{sizePerThread=[1,4], threadsPerWarp=[4,8], warpsPerCTA=[4,1], order=[1,0]}', \
 'BlockedLayout([1,4], [4,8], [4,1], [1,0])', '#ttg.blocked<{…}>' or 'dump.ttgir:%x'"""
 NAME = "<layout>"
+_SHAPE_NEEDED = "a layout in words fits tensors of many shapes: say which, as --shape 64x64"
 _DUMP = "show the value of a dump of ttgir"
 
 
@@ -57,10 +58,11 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return shape
 
 
-def in_words(text: str, shape: Sequence[int], element: str) -> ShownLayout:
-    """The layout that an expression names, of a tensor or tile of a shape.
+def in_words(text: str, shape: Sequence[int] | None, element: str) -> ShownLayout:
+    """The layout that an expression names, of a tensor or tile of a shape; without one, of the layout's own shape.
 
-    Raises `CompileError` at the place of a mistake, `UsageError` for a type of elements that there is none of.
+    Raises `CompileError` at the place of a mistake, `UsageError` for a type of elements that there is none of, and for
+    a layout without a shape of its own.
     """
     if element not in BY_SIGNATURE_NAME:
         close = nearest(element, BY_SIGNATURE_NAME)
@@ -77,27 +79,35 @@ def in_words(text: str, shape: Sequence[int], element: str) -> ShownLayout:
         elif _GLUON.match(stripped):
             layout = _gluon(stripped, shape)
         else:
-            layout = parse_layout(stripped.removeprefix("#"), shape)
+            layout = parse_layout(stripped.removeprefix("#"), _known(shape, text))
     except CompileError as error:
         raise CompileError(error.message, error.loc or Loc(NAME, 1), error.help or EXAMPLES) from None
     if isinstance(layout, PendingLayout):
         raise CompileError(f"the layout {stripped} is chosen by the compiler", Loc(NAME, 1), _DUMP)
     if not layout.is_surjective():
         raise CompileError(
-            f"the layout does not reach all elements of a tensor of shape {list(shape)}", Loc(NAME, 1)
+            f"the layout does not reach all elements of a tensor of shape {list(layout.shape)}", Loc(NAME, 1)
         )
     return ShownLayout(stripped, layout, bits, element)
 
 
-def _triton(text: str, shape: Sequence[int]) -> LinearLayout:
+def _known(shape: Sequence[int] | None, text: str, layout: Layout | None = None) -> Sequence[int]:
+    """The shape that was asked for, or that of the layout."""
+    shape = shape or getattr(layout, "shape", None)
+    if shape is None:
+        raise UsageError(f"{text}: its shape is not known", help=_SHAPE_NEEDED)
+    return shape
+
+
+def _triton(text: str, shape: Sequence[int] | None) -> LinearLayout:
     reader = AttributeReader(text, NAME)
     encoding = reader.encoding()
     if reader.kind != "end":
         reader.fail(f"unexpected text after the layout: {reader.token!r}")
-    return encoding.layout_of(shape)
+    return encoding.layout_of(_known(shape, text, encoding.author()))
 
 
-def _gluon(text: str, shape: Sequence[int]) -> LinearLayout:
+def _gluon(text: str, shape: Sequence[int] | None) -> LinearLayout:
     try:
         written = layout_of_text(text)
     except Unresolved as error:
@@ -105,6 +115,7 @@ def _gluon(text: str, shape: Sequence[int]) -> LinearLayout:
     if isinstance(written, AutoLayout | CoalescedLayout):
         raise CompileError(f"{written} is chosen by the compiler", help=_DUMP)
     assert isinstance(written, DistributedLayout | SharedLayout)
+    shape = _known(shape, text, written)
     try:
         if written.rank != len(shape):
             raise ValueError(f"it is for {written.rank} axes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.layout import LinearLayout, show
+from kbuild.compiler.layout import LinearLayout, gaps_of, moved_up, show
 from kbuild.compiler.layout.linear import all_sums
 from kbuild.compiler.layout.shared import BANK_ROW_BYTES
 
@@ -20,10 +20,22 @@ def table(layout: LinearLayout, element_bits: int) -> str:
     return f"{offsets(layout, element_bits)}\n\nelement at its place: offset in elements\n{show(layout)}"
 
 
+def contents(layout: LinearLayout) -> list[int | None]:
+    """The element at each place of shared memory, by its flat index; None where a place stays empty."""
+    flats = [*all_sums(layout.bases_of("offset"))]
+    gaps = gaps_of(layout)
+    if not gaps:
+        return [*flats]
+    found: list[int | None] = [None] * (moved_up(len(flats) - 1, gaps) + 1)
+    for offset, flat in enumerate(flats):
+        found[moved_up(offset, gaps)] = flat
+    return found
+
+
 def offsets(layout: LinearLayout, element_bits: int) -> str:
-    """What each place holds: a line for each 128 bytes, over which the banks reach."""
+    """What each place holds: a line for each 128 bytes, over which the banks reach; `.` where a place stays empty."""
     each = max(1, BANK_ROW_BYTES * 8 // element_bits)
-    cells = [",".join(map(str, layout.unflatten(flat))) for flat in all_sums(layout.bases_of("offset"))]
+    cells = ["." if flat is None else ",".join(map(str, layout.unflatten(flat))) for flat in contents(layout)]
     width = max(map(len, cells))
     lines = ["byte of shared memory: the elements there, 128 bytes in a line"]
     for start in range(0, len(cells), each):

@@ -53,7 +53,9 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
-    "driver": {*ORDER, "frontend"},
+    "cuda": {"errors", "options", "tensor_map", "targets", "backend"},
+    "sources": {"frontend", "cuda"},
+    "driver": {*ORDER, "frontend", "cuda"},
     "emulator": {"errors"},
     "aot": {
         "errors",
@@ -63,6 +65,8 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "kbuild",
         "frontend",
         "backend",
+        "cuda",
+        "sources",
         "driver",
         "interp",
         "emulator",
@@ -74,6 +78,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
 package itself."""
 
 HOMES = {
+    "cuda": ("compiler/cuda/nvrtc.py",),
     "llvmlite": (),
     "numpy": ("aot/verify/", "aot/tune/gpu.py", "compiler/interp/", "emulator/"),
     "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),

@@ -348,9 +348,8 @@ class _Compilation:
         """The stages of a kernel in CUDA C++."""
         if self.stop not in ("ptx", "cubin"):
             raise UsageError(f"cannot stop at {self.stop}: CUDA C++ has the stages ptx and cubin")
-        from kbuild.compiler.cuda.front import (
-            compile_cuda,
-        )  # What finds wheels takes as long as a small kernel.
+        # What finds wheels takes as long to load as a small kernel to compile.
+        from kbuild.compiler.cuda.front import compile_cuda
 
         def made(options: CompileOptions) -> GivenCode:
             return compile_cuda(path, function, signature, constexprs, self.target, options)

@@ -27,6 +27,7 @@ from kbuild.aot.manifest.model import (
     Kernel,
     Specialization,
     Value,
+    Verify,
     is_same,
 )
 from kbuild.aot.manifest.positions import Path as KeyPath
@@ -67,13 +68,8 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     _check_size(reader, path, args, matrix, len(specializations))
     loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
-    verify = tune = None
-    if "verify" in values:
-        verify = load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
-        if "unverified" in values:
-            reader.error(
-                (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
-            )
+    verify = _verify(reader, path, values, args, grid_args)
+    tune = None
     if "tune" in values:
         place = (*path, "tune")
         tune = load_tune(
@@ -104,16 +100,44 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         verify=verify,
         tune=tune,
     )
-    # Where something is wrong already, an expression may name whatever the kernel has: the mistake is not
-    # there.
-    constants = _constants(found) if was_right else taken
-    _check_expressions(reader, path, table, found, constants)
-    _check_descriptors(reader, (*path, "args"), found, constants)
-    check_launch_shape(reader, path, table, found, constants, was_right)
-    check_reference(reader, path, table, found, constants)
+    _check_together(reader, path, table, found, taken, was_right)
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
+
+
+def _verify(
+    reader: ManifestReader,
+    path: KeyPath,
+    values: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    grid_args: tuple[Argument, ...],
+) -> Verify | None:
+    """The launches to verify with, if there are any."""
+    if "verify" not in values:
+        return None
+    if "unverified" in values:
+        reader.error(
+            (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
+        )
+    return load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
+
+
+def _check_together(
+    reader: ManifestReader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    kernel: Kernel,
+    taken: set[str],
+    was_right: bool,
+) -> None:
+    """Notes what does not hold between keys.  Where something is wrong already, an expression may name whatever the
+    kernel has, which is `taken`: the mistake is not there."""
+    constants = _constants(kernel) if was_right else taken
+    _check_expressions(reader, path, table, kernel, constants)
+    _check_descriptors(reader, (*path, "args"), kernel, constants)
+    check_launch_shape(reader, path, table, kernel, constants, was_right)
+    check_reference(reader, path, table, kernel, constants)
 
 
 def _matrix(
@@ -154,6 +178,8 @@ def _arguments(
             reader.error(key, "the parameter is a constexpr", "give its values in matrix or config")
         elif name in axes:
             reader.error(key, "is an axis of the matrix too")
+        if ":swizzle" in str(text) and function.language != CUDA:
+            reader.error(key, "says a swizzle, which the compiler chooses for kernels in Triton's language")
         if name in types:
             found[name] = _argument(reader, key, name, types[name], axes, referenced)
         else:

@@ -97,7 +97,7 @@ def compile_options() -> str:
     rows = []
     for option in options():
         flag = f"`{option.flag}`" if option.is_flag else ""
-        key = "`[[kernel.config]]`" if option.scope == "variant" else ""
+        key = {"variant": "`[[kernel.config]]`", "kernel": "`[[kernel]]`"}.get(option.scope, "")
         names = " or ".join(f"`{name}`" for name in option.names)
         rows.append((names, option.expected, ", ".join(filter(None, (key, flag))), sentence(option)))
     return table(("option", "values", "also given by", "meaning"), rows)

@@ -55,7 +55,9 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "views": {*ORDER[: ORDER.index("lower")], "semantic", "frontend", "upstream"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
     "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
-    "driver": {*ORDER, "frontend", "upstream"},
+    "cuda": {"errors", "options", "tensor_map", "targets", "backend"},
+    "sources": {"frontend", "cuda"},
+    "driver": {*ORDER, "frontend", "upstream", "cuda"},
     "gpu": {"errors", "options", "tensor_map", "targets", "semantic", "frontend", "interp", "driver"},
     "emulator": {"errors"},
     "aot": {
@@ -66,6 +68,8 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "kbuild",
         "frontend",
         "backend",
+        "cuda",
+        "sources",
         "driver",
         "interp",
         "emulator",
@@ -79,7 +83,7 @@ package itself."""
 
 HOMES = {
     "llvmlite": (),
-    "cuda": ("gpu/",),
+    "cuda": ("gpu/", "compiler/cuda/nvrtc.py"),
     "numpy": (
         "aot/verify/",
         "aot/tune/gpu.py",

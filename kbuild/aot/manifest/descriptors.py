@@ -4,6 +4,7 @@ sizes and strides.
 x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
 x = "tensordesc<{dtype}[BLOCK, 64]:nan>"    the same, with NaN beyond the tensor instead of zero
 x = "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"        for a kernel of Gluon, with a layout
+x = "tensordesc<fp16[128, 64]:swizzle128>"  of a kernel in CUDA C++: rows in shared memory are swizzled by 128 bytes
 tensordesc<fp16[128x64]>                    of a variant: no commas outside of brackets, which separate arguments
 x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
 """
@@ -14,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\](:\w+)?(?:, *([^<>]*\)) *)?>")
+_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\]((?::\w+)*)(?:, *([^<>]*\)) *)?>")
 _ELEMENT_BYTES = re.compile(r"(?:fp|bf|i|u)(\d+)")
 
 
@@ -31,6 +32,11 @@ class DescriptorExtent(NamedTuple):
 
 def is_descriptor(type_: str) -> bool:
     return type_.startswith("tensordesc<")
+
+
+def hint_of(type_: str) -> str:
+    """The hint of a type such as `*fp16:16`; none for a descriptor, whose colons say how its map is made."""
+    return "" if is_descriptor(type_) else type_.partition(":")[2]
 
 
 def parts(type_: str) -> tuple[str, tuple[str, ...]] | None:

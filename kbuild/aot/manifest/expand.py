@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from kbuild.aot.manifest.descriptors import resolved
+from kbuild.aot.manifest.descriptors import hint_of, resolved
 from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.launches.shape import with_launch_shape
 from kbuild.aot.manifest.model import (
@@ -319,9 +319,7 @@ _OPERATOR_WORDS = {
 
 def _hint_word(type_: str) -> str:
     """The specialisation of an argument in a file name; empty for the usual one."""
-    if type_.startswith("tensordesc"):
-        return ""  # What follows a colon there is no hint.
-    _, _, hint = type_.partition(":")
+    hint = hint_of(type_)
     if type_.startswith("*"):
         return {"8": "d8", "16": ""}.get(hint, "any")
     return {"": "", "8": "d8", "16": "d16", "1": "one"}[hint]

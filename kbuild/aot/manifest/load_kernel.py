@@ -95,13 +95,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         verify=verify,
         tune=tune,
     )
-    # Where something is wrong already, an expression may name whatever the kernel has: the mistake is not
-    # there.
-    constants = _constants(found) if was_right else taken
-    _check_expressions(reader, path, table, found, constants)
-    _check_descriptors(reader, (*path, "args"), found, constants)
-    check_launch_shape(reader, path, table, found, constants, was_right)
-    check_reference(reader, path, table, found, constants)
+    _check_together(reader, path, table, found, taken, was_right)
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
@@ -131,6 +125,23 @@ def _runs(
             reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
         )
     return verify, tune
+
+
+def _check_together(
+    reader: ManifestReader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    kernel: Kernel,
+    taken: set[str],
+    was_right: bool,
+) -> None:
+    """Notes what does not hold between keys.  Where something is wrong already, an expression may name whatever the
+    kernel has, which is `taken`: the mistake is not there."""
+    constants = _constants(kernel) if was_right else taken
+    _check_expressions(reader, path, table, kernel, constants)
+    _check_descriptors(reader, (*path, "args"), kernel, constants)
+    check_launch_shape(reader, path, table, kernel, constants, was_right)
+    check_reference(reader, path, table, kernel, constants)
 
 
 def _matrix(
@@ -171,6 +182,8 @@ def _arguments(
             reader.error(key, "the parameter is a constexpr", "give its values in matrix or config")
         elif name in axes:
             reader.error(key, "is an axis of the matrix too")
+        if ":swizzle" in str(text) and function.language != CUDA:
+            reader.error(key, "says a swizzle, which the compiler chooses for kernels in Triton's language")
         if name in types:
             found[name] = _argument(reader, key, name, types[name], axes, referenced)
         else:

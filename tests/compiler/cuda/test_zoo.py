@@ -45,13 +45,15 @@ def ran(
     )
     program, facts = load(artifact.asm["ptx"], artifact.metadata.name), artifact.metadata
     given = arguments_of(facts.params, arguments)
+    reports = []
     for schedule in SCHEDULES:
         checks, names = "" if schedule == "lockstep" else "strict", [name for name, _ in facts.params]
         report = run(
             program, None, grid, facts.block, shared, given, schedule=schedule, checks=checks, names=names
         )
         assert not report.findings, f"{schedule}: {report.findings[0]}"
-    return report
+        reports.append(report)
+    return reports[-1]
 
 
 def out(report: Report, place: int) -> np.ndarray:

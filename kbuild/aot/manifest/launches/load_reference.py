@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.functions.python import python_functions
 from kbuild.aot.manifest.model import Kernel
@@ -31,12 +32,13 @@ def check_reference(
     function = reference_function(reader, key, verify.reference)
     if function is None:
         return
-    known = {argument.name for argument in kernel.args} | {name for name, _ in verify.reference_constexprs}
+    known = {name for name, _, _ in expanded((argument.name, argument.type) for argument in kernel.args)}
+    known |= {name for name, _ in verify.reference_constexprs}
     known |= {*constants, *(axis.name for axis in kernel.matrix)}
     for parameter in function.parameters:
         if parameter.name not in known and not parameter.has_default:
             message = f"{verify.reference} takes {parameter.name}, which is no argument of the kernel"
-            close = suggestion(parameter.name, known)
+            close = suggestion(parameter.name, sorted(known))
             advice = "give it in reference_constexprs" if parameter.is_constexpr else close
             reader.error(key, message, advice)
     for name in ("reference_constexprs", "reference_grid"):

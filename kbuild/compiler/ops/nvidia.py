@@ -136,7 +136,7 @@ class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", 
 
     With several `programs`, those of a cluster do it together: each copies a part into the same tile of all
     of them, where its bytes arrive at the same barrier; a part of the rows where a box has fewer than the
-    tile, else of the boxes side by side.  Of several `warps`, the first ones, each issues some of the boxes."""
+    tile, else of the boxes side by side."""
 
     desc: Value
     dst: Value
@@ -144,7 +144,6 @@ class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", 
     predicate: Value
     indices: tuple[Value, ...]
     programs: int = 1
-    warps: int = 1
 
     @property
     def tile(self) -> MemDescType:

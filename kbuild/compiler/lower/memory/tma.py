@@ -1,7 +1,7 @@
 """TMA: blocks of tensors between global and shared memory, whose bytes mbarriers count.
 
-One thread issues the copies, or one of each of several warps.  A tile wider than its swizzle is copied in boxes,
-which lie in shared memory one after another.
+One thread issues the copies.  A tile wider than its swizzle is copied in boxes, which lie in shared memory one
+after another.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
     first = [emit.scalar(index) for index in reversed(op.indices)][::-1]
     if op.programs > 1:
         corners, pointer = _own_share(emit, op, corners, first, pointer)
-    issuing = first_thread(emit)
-    if op.warps > 1:
-        corners, pointer, issuing = _warps_share(emit, op, corners, first, pointer)
     constraints = ",".join(["r", "l", *["r"] * len(first), "r", *["h"] * (op.programs > 1)])
-    with emit.when(emit.all_of([issuing, emit.scalar(op.predicate)])):
+    with emit.when(emit.all_of([first_thread(emit), emit.scalar(op.predicate)])):
         for corner in corners:
             operands = [
                 (SHARED_POINTER, _box_pointer(emit, op, op.tile, (pointer, start), corner)),
@@ -70,32 +67,6 @@ def _box_pointer(
     if start & at:
         raise InternalError("a box of a tile's part does not lie where one of the whole does", op.loc)
     return emit.offset_pointer(pointer, (start | at) * bit_width(tile) // 8, SHARED_POINTER)
-
-
-def _warps_share(
-    emit: Emitter,
-    op: AsyncTmaCopyGlobalToLocal,
-    corners: Sequence[tuple[int, ...]],
-    first: list[str],
-    pointer: str,
-) -> tuple[list[tuple[int, ...]], str, str]:
-    """The boxes that a warp copies, as those of the first one, where the tile would begin then, and whether this is
-    the thread that does; the indices `first` are changed likewise."""
-    whole = [corners[1 << bit] for bit in range(op.warps.bit_length() - 1)]
-    warp, tile = emit.warp_id(), op.tile
-    for axis, index in enumerate(first[-len(tile.tile_shape) :], len(first) - len(tile.tile_shape)):
-        starts = [corner[axis - len(first)] for corner in whole]
-        first[axis] = emit.add(index, linear(emit, warp, starts))
-    images = [offset_of(tile.layout, corner) * bit_width(tile) // 8 for corner in whole]
-    pointer = emit.offset_pointer(pointer, linear(emit, warp, images), SHARED_POINTER)
-    issuing = emit.all_of([emit.compare("ult", warp, str(op.warps)), _elected(emit)])
-    return list(corners[:: op.warps]), pointer, issuing
-
-
-def _elected(emit: Emitter) -> str:
-    """Whether this is the one thread of its warp that is chosen, the same each time."""
-    (leader,) = emit.asm("elect.sync _|$0, 0xffffffff;", "=b", [], ["i1"], effect=True)
-    return leader
 
 
 def _own_share(
@@ -141,7 +112,8 @@ def lower_async_tma_store(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
         return
     emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
     emit.warp_barrier()
-    with emit.when(_elected(emit)):
+    (leader,) = emit.asm("elect.sync _|$0, 0xffffffff;", "=b", [], ["i1"], effect=True)
+    with emit.when(leader):
         _copy_boxes(emit, op)
 
 

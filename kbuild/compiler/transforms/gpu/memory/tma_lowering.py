@@ -8,17 +8,15 @@ After:
     tt.func @f(%x: …, %x_map: !tt.tensordesc<tensor<128x64xf16>> {tensor_map = "#0 #1,#2 #3", swizzle = 128}) {
       ttng.async_tma_copy_global_to_local %x_map, %tile, %barrier, %true, indices=[%i, %j]
 
-The layout of the tile says what boxes the map has.  A thread issues one at a time, so that several warps share them.
+The layout of the tile says what boxes the map has.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module
-from kbuild.compiler.ir.nesting import warps_of
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import I32, TensorType, bit_width
 from kbuild.compiler.layout import describe, tma_box
@@ -60,9 +58,6 @@ def _take_map(func: Func, op: TmaCopy, made: MakeTensorDescriptor) -> None:
     if len(box) == 1:
         op.indices = (Builder.before(op).add(Constant.of(0, I32)).result, *op.indices)
         box = (1, *box)
-    if isinstance(op, AsyncTmaCopyGlobalToLocal):
-        boxes = prod(op.tile.tile_shape) // prod(box)
-        op.warps = min(boxes, warps_of(op))
     op.desc = map_argument(func, sources, TensorType(box, op.tile.element), hints)
 
 

@@ -1,11 +1,6 @@
 // Barriers in shared memory and copies of tiles, as PTX has them (PTX ISA, mbarrier and cp.async.bulk.tensor).
 #pragma once
 
-// A tensor map, which the host makes: where a matrix lies, and how its tiles are laid out (the driver's CUtensorMap).
-struct alignas(64) CUtensorMap {
-  unsigned long long opaque[16];
-};
-
 using Barrier = unsigned long long;
 
 __device__ __forceinline__ unsigned shared_address(const void *p) {

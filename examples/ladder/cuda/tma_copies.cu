@@ -5,6 +5,8 @@
 // keeps rows in different banks without longer rows.  What lies beyond a matrix comes as zeros, so that all
 // sizes are served; rows have to begin at multiples of 16 bytes.
 
+#include <cuda.h>
+
 #include "mbarrier.cuh"
 #include "tiles.cuh"
 

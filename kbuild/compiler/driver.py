@@ -22,8 +22,8 @@ from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.cuda.source import cuda_source
-from kbuild.compiler.frontend import build_module
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.frontend import build_module, kernel_signature
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
@@ -60,6 +60,10 @@ class Metadata:
     params: tuple[tuple[str, str], ...]
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their
     type is the text of a `TensorMapType`: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`."""
+    signature: tuple[tuple[str, str], ...] | None = None
+    """Name and type of each run-time argument in the source's order, as signatures spell them, so with what is assumed of
+    it: `("n", "i32:16")`, `("strides", "(i32, i32:1)")`.  Arguments that are one are not among `params`.  None where the
+    source was LLVM or PTX, which do not say."""
     tma: tuple[str, ...] = ()
     """Which loads of loops use TMA, and why the others do not."""
     registers: int | None = None
@@ -159,12 +163,12 @@ def compile(
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, options)
         return run.from_module(module, "ttir")
-    from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
+    from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 
     with blamed_on(str(source)):
         if start in ("llir", "ptx"):
             return run.from_code(read_code(start, text, str(source)))
-        return run.from_module(read_module(text, str(source)), start)
+        return run.from_module(read_ir(text, str(source), options), start)
 
 
 def opt(
@@ -176,17 +180,48 @@ def opt(
 ) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
     pipelines."""
-    from kbuild.compiler.ir.given import blamed_on, read_module  # As above.
+    return print_module(after_passes(text, passes, target, file, dump))
+
+
+def after_passes(
+    text: str,
+    passes: str | Sequence[str],
+    target: str = "sm_90",
+    file: str = "<ir>",
+    dump: str | Path | None = None,
+) -> Module:
+    """The module of a text after some passes, as of `opt`."""
+    from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
-    names: list[str] = []
-    for item in split_pipeline(passes) if isinstance(passes, str) else passes:
-        stage = {"tensor": chosen.tensor_pipeline, "gpu": chosen.gpu_pipeline}.get(item.strip())
-        names.extend(stage if stage is not None else (item,))
     with blamed_on(file):
-        module = read_module(text, file)
+        module = read_ir(text, file)
+        tensor, gpu = pipelines_of(module, chosen)
+        stages = {"tensor": tensor, "gpu": gpu}
+        names: list[str] = []
+        for item in split_pipeline(passes) if isinstance(passes, str) else passes:
+            names.extend(stages.get(item.strip(), (item,)))
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
-        return print_module(module)
+        return module
+
+
+def read_ir(
+    text: str, file: str, options: CompileOptions = DEFAULTS, names: dict[str, Value] | None = None
+) -> Module:
+    """The module of a text of IR: kbuild's own, or Triton's, of which the options say what its ttir does not.
+
+    `names` gets the values by the names that they have in the text, `%x`.
+
+    Raises `CompileError` where the text is wrong.
+    """
+    # As above.
+    from kbuild.compiler.ir.given import blamed_on, read_module, verified
+    from kbuild.compiler.upstream import is_upstream, read_upstream
+
+    if is_upstream(text):
+        with blamed_on(file):
+            return verified(read_upstream(text, file, options.attributes(), names), file)
+    return read_module(text, file, names)
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:
@@ -200,6 +235,17 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
     if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
         return target
     return replace(target, ptxas=ptxas_guarantees(ptxas))
+
+
+def pipelines_of(module: Module, target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The passes over ttir and those to ttgir for a kernel."""
+    return target.pipelines(bool(module.kernel.attrs.get("explicit_layouts")))
+
+
+def is_unplaced(module: Module) -> bool:
+    """Whether a kernel has layouts that are not to be changed, and its shared memory has no place yet: Triton's ttgir."""
+    attrs = module.kernel.attrs
+    return bool(attrs.get("explicit_layouts")) and "shared" not in attrs
 
 
 def code_arch(module: Module, target: Target) -> str:
@@ -277,6 +323,7 @@ class _Compilation:
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
+        self.signature: tuple[tuple[str, str], ...] = ()
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
         if self.dump is not None:
@@ -301,13 +348,18 @@ class _Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         log = PassLog(self.dump)
+        self.signature = kernel_signature(module)
+        over_ttir, to_ttgir = pipelines_of(module, self.target)
         if start == "ttir":
             with self.timed("ttir"):
-                run_pipeline(module, self.target, self.target.tensor_pipeline, log)
+                run_pipeline(module, self.target, over_ttir, log)
             if self.keep("ttir", lambda: print_module(module, locations=self.options.lineinfo)):
                 return self.finish(module)
+        elif is_unplaced(module):
+            run_pipeline(module, self.target, ("inline",), log)
+        if start == "ttir" or is_unplaced(module):
             with self.timed("ttgir"):
-                run_pipeline(module, self.target, self.target.gpu_pipeline, log)
+                run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):
             return self.finish(module)
         with self.timed("llir"):
@@ -348,7 +400,7 @@ class _Compilation:
         """The stages of a kernel in CUDA C++."""
         if self.stop not in ("ptx", "cubin"):
             raise UsageError(f"cannot stop at {self.stop}: CUDA C++ has the stages ptx and cubin")
-        # What finds wheels takes as long to load as a small kernel to compile.
+        # Loading this takes as long as compiling a small kernel.
         from kbuild.compiler.cuda.front import compile_cuda
 
         def made(options: CompileOptions) -> GivenCode:
@@ -364,10 +416,12 @@ class _Compilation:
 
         with self.timed("ptx"):
             code = made(self.options)
+        self.signature = tuple(signature.items())
         try:
             return self.from_code(code)
         except ToolError as error:
-            from kbuild.compiler.cuda.assembler_errors import at_source  # Rarely needed.
+            # Rarely needed, so it is not loaded at the top.
+            from kbuild.compiler.cuda.assembler_errors import at_source
 
             raise ErrorGroup(at_source(error, code, with_lines) or [error]) from None
 
@@ -400,6 +454,7 @@ class _Compilation:
             block=code.block,
             shared=code.shared,
             params=code.params,
+            signature=self.signature or None,
             waits_for_launches=code.waits_for_launches,
             warnings=code.warnings,
             stage_seconds=self.seconds,
@@ -420,6 +475,7 @@ class _Compilation:
             block=(32 * (options.num_warps + attrs.get("extra_warps", 0)), 1, 1),
             shared=attrs.get("shared", 0),
             params=_parameters(module.kernel),
+            signature=self.signature,
             tma=tuple(attrs.get("tma", ())),
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
             conversions=sum(

@@ -9,7 +9,12 @@ from typing import NamedTuple, TypeVar
 from kbuild.errors import CompileError
 from kbuild.targets.devices import Devices, devices_of
 from kbuild.targets.mma_sync import MmaAtom
-from kbuild.targets.pipelines import GPU_PIPELINE, TENSOR_PIPELINE
+from kbuild.targets.pipelines import (
+    GLUON_GPU_PIPELINE,
+    GLUON_TENSOR_PIPELINE,
+    GPU_PIPELINE,
+    TENSOR_PIPELINE,
+)
 from kbuild.targets.wgmma import WgmmaAtom
 
 Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
@@ -125,6 +130,13 @@ class Target:
     """Passes over ttir."""
     gpu_pipeline: tuple[str, ...] = field(default=GPU_PIPELINE, repr=False)
     """Passes from ttir to ttgir ready for lowering."""
+
+    def pipelines(self, explicit_layouts: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The passes over ttir, and those to ttgir ready for lowering, of a kernel whose author chooses the
+        layouts or does not."""
+        if explicit_layouts:
+            return GLUON_TENSOR_PIPELINE, GLUON_GPU_PIPELINE
+        return self.tensor_pipeline, self.gpu_pipeline
 
     @property
     def arch(self) -> str:

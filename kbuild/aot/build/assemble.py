@@ -192,11 +192,12 @@ def write_archives(
 
 
 def _typed(facts: dict[str, Any], variant: Variant) -> dict[str, Any]:
-    """Facts whose parameters have the types of the signature; tensor maps, which may have the name of a tensor, keep
-    theirs."""
+    """Facts whose parameters have the types of the signature; a tensor map, which may have the name of its tensor, keeps its
+    own."""
     types = {name: type_.partition(":")[0] for name, type_, _ in expanded(variant.signature)}
     params = [
-        (name, type_ if TensorMapType.parse(type_) else types.get(name, type_)) for name, type_ in facts["params"]
+        (name, type_ if TensorMapType.parse(type_) else types.get(name, type_))
+        for name, type_ in facts["params"]
     ]
     return facts | {"params": params}
 

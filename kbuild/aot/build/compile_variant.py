@@ -94,6 +94,7 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         target=job.variant.arch,
         options=replace(options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
         texts=("ptx",),
+        **_dump_of(job, settings),
     )
     if _source_digest(job, settings) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
@@ -106,6 +107,12 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
 def _source_digest(job: Job, settings: Mapping[str, Any]) -> str:
     include = [job.variant.options.include] if job.variant.options.include else []
     return resolve(settings["source_digest"])(job.source, job.function, False, *include)
+
+
+def _dump_of(job: Job, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The folder in which the compiler leaves the IR of a job after each pass, where that is wanted."""
+    folder, only = settings.get("dump") or (None, "")
+    return {"dump": f"{folder}/{job.stem}"} if folder and only in ("", job.function) else {}
 
 
 def compile_facts(metadata: Any) -> dict[str, object]:
@@ -122,6 +129,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "registers": metadata.registers,
         "serialized": list(metadata.serialized),
         "shared": metadata.shared,
+        "signature": [[name, type_] for name, type_ in metadata.signature or ()],
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
         "static_shared": metadata.static_shared,

@@ -25,6 +25,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
+from kbuild.aot.environment import dump_of
 from kbuild.aot.files import write_files, write_if_changed
 from kbuild.aot.identity import (
     FileDigests,
@@ -315,7 +316,9 @@ def _source_digests(
 
 def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
     """Writes the files that all steps read."""
+    dump = dump_of(options.environment)
     settings = {
+        "dump": [os.path.abspath(dump.folder), dump.only] if dump is not None else None,
         "project": os.path.abspath(options.project),
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,

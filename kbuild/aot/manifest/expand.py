@@ -330,6 +330,8 @@ def _value_text(value: Value) -> str:
 
 
 def _short(value: Value) -> str:
+    if isinstance(value, str) and value.startswith("gl."):  # The numbers of a layout say which it is.
+        return re.sub(r"\w+=", "", value.removeprefix("gl."))
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -356,8 +358,20 @@ def parse_guard(text: str) -> Guard:
     return Guard(match[1], match[2], match[3] if NUM_SMS in match[3] else int(match[3]))
 
 
+def _items(text: str) -> list[str]:
+    """The parts between commas outside of brackets, which layouts have."""
+    items, depth = [""] if text else [], 0
+    for character in text:
+        depth += (character in "([<") - (character in ")]>")
+        if character == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += character
+    return items
+
+
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for item in text.split(",") if text else ():
+    for item in _items(text):
         name, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"expected name=value, found {item!r}")

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
-from kbuild.aot.manifest.configs.load_configs import check_reach, load_configs
+from kbuild.aot.manifest.configs.load_configs import LoadedConfigs, check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
 from kbuild.aot.manifest.functions.cuda import check_types
 from kbuild.aot.manifest.functions.find import find_function, presumed_function
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
-from kbuild.aot.manifest.kinds import Name
+from kbuild.aot.manifest.kinds import Name, layout_text
 from kbuild.aot.manifest.launches.load_reference import check_reference
 from kbuild.aot.manifest.launches.load_shape import check_launch_shape
 from kbuild.aot.manifest.launches.load_tune import load_tune
@@ -26,6 +26,7 @@ from kbuild.aot.manifest.model import (
     Axis,
     Kernel,
     Specialization,
+    Tune,
     Value,
     Verify,
     is_same,
@@ -68,13 +69,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     _check_size(reader, path, args, matrix, len(specializations))
     loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
-    verify = _verify(reader, path, values, args, grid_args)
-    tune = None
-    if "tune" in values:
-        place = (*path, "tune")
-        tune = load_tune(
-            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
-        )
+    verify, tune = _runs(reader, path, values, args, grid_args, matrix, specializations, loaded)
     was_right = len(reader.errors) == before
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
     found = record(
@@ -106,21 +101,30 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     return found if len(reader.errors) == before else None
 
 
-def _verify(
+def _runs(
     reader: ManifestReader,
     path: KeyPath,
     values: Mapping[str, Any],
     args: tuple[Argument, ...],
     grid_args: tuple[Argument, ...],
-) -> Verify | None:
-    """The launches to verify with, if there are any."""
-    if "verify" not in values:
-        return None
-    if "unverified" in values:
-        reader.error(
-            (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
+    matrix: tuple[Axis, ...],
+    specializations: tuple[Specialization, ...],
+    loaded: LoadedConfigs,
+) -> tuple[Verify | None, Tune | None]:
+    """The tables `verify` and `tune`: launches that show whether the variants are right, and how fast they are."""
+    verify = tune = None
+    if "verify" in values:
+        verify = load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
+        if "unverified" in values:
+            reader.error(
+                (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
+            )
+    if "tune" in values:
+        place = (*path, "tune")
+        tune = load_tune(
+            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
         )
-    return load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
+    return verify, tune
 
 
 def _check_together(
@@ -218,6 +222,10 @@ def _argument(
         match = _DESCRIPTOR.fullmatch(text)
         assert match is not None, "the row takes nothing else"
         _element_types(reader, key, match[1], match[2], axes, referenced)
+        layout = layout_text(match[3], key, reader.error) if match[3] else None
+        if layout and not layout.startswith("gl.NVMMASharedLayout("):
+            help = 'write, for example, "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"'
+            reader.error(key, f"{layout} is not the layout of a descriptor's blocks", help)
         return Argument(name, text)
     _, plain, axis_name, hints = match.groups()
     values = _element_types(reader, key, plain, axis_name, axes, referenced)

@@ -103,7 +103,8 @@ def _shown(place: Loc | None, root: Path) -> str:
     """A line's file and number."""
     if place is None:
         return "?"
-    return f"{place.file.removeprefix(f'{root}{os.sep}')}:{place.line}"
+    folder = f"{root.resolve()}{os.sep}"
+    return f"{place.file.removeprefix(folder)}:{place.line}"
 
 
 def _source(place: Loc | None) -> str:

@@ -232,7 +232,7 @@ class Launch:
                 f"{self.program.entry.name} takes {len(parameters)} arguments, got {len(arguments)}"
             )
         for parameter, argument in zip(parameters, arguments):
-            align = max(TYPES[parameter.type].itemsize, 1 if parameter.attributes else parameter.align)
+            align = align_of_parameter(parameter)
             data = _argument_bytes(parameter, argument)
             while len(self.param.data) % align:
                 self.param.grow(1)
@@ -461,6 +461,12 @@ def _three(values: Sequence[int]) -> tuple[int, int, int]:
 def size_of(variable: Variable) -> int:
     """Bytes of a variable; 0 for an array of unknown size."""
     return TYPES[variable.type].itemsize * (1 if variable.size is None else variable.size)
+
+
+def align_of_parameter(parameter: Variable) -> int:
+    """The number that divides the offset of a kernel's parameter.  The alignment in `.ptr .align 16` is not that, but of
+    what the parameter points to."""
+    return max(TYPES[parameter.type].itemsize, 1 if parameter.attributes else parameter.align)
 
 
 def _argument_bytes(parameter: Variable, argument: int | float | bytes) -> bytes:

@@ -79,6 +79,7 @@ def compile(
         spill_stores=0,
         spill_loads=0,
         params=tuple(signature.items()),
+        signature=tuple(signature.items()),
         ptxas_version="13.5",
         warnings=serialized,
         conversions=0,

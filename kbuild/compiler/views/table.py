@@ -1,0 +1,32 @@
+"""The table of a layout as text: where each element of a tensor is, and what each place of shared memory holds."""
+
+from __future__ import annotations
+
+from kbuild.compiler.layout import LinearLayout, show
+from kbuild.compiler.layout.linear import all_sums
+from kbuild.compiler.layout.shared import BANK_ROW_BYTES
+
+MAX_ELEMENTS = 1 << 14
+"""Elements of a tensor up to which a table is printed."""
+
+
+def table(layout: LinearLayout, element_bits: int) -> str:
+    """The table with a line above it that says how to read it."""
+    if layout.numel > MAX_ELEMENTS:
+        return f"(the table of {layout.numel} elements is left out; up to {MAX_ELEMENTS} are printed)"
+    if not layout.is_shared:
+        dims = ":".join(dim for dim in layout.dims if dim != "block" or layout.bits("block"))
+        return f"element at its place: {dims}\n{show(layout)}"
+    return f"{offsets(layout, element_bits)}\n\nelement at its place: offset in elements\n{show(layout)}"
+
+
+def offsets(layout: LinearLayout, element_bits: int) -> str:
+    """What each place holds: a line for each 128 bytes, over which the banks reach."""
+    each = max(1, BANK_ROW_BYTES * 8 // element_bits)
+    cells = [",".join(map(str, layout.unflatten(flat))) for flat in all_sums(layout.bases_of("offset"))]
+    width = max(map(len, cells))
+    lines = ["byte of shared memory: the elements there, 128 bytes in a line"]
+    for start in range(0, len(cells), each):
+        address = start * element_bits // 8
+        lines.append(f"{address:>6}: " + " ".join(cell.rjust(width) for cell in cells[start : start + each]))
+    return "\n".join(lines)

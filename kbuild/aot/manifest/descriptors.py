@@ -3,8 +3,8 @@ sizes and strides.
 
 x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
 x = "tensordesc<{dtype}[BLOCK, 64]:nan>"    the same, with NaN beyond the tensor instead of zero
-x = "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"        for a kernel of Gluon, with a layout
 x = "tensordesc<fp16[128, 64]:swizzle128>"  of a kernel in CUDA C++: rows in shared memory are swizzled by 128 bytes
+x = "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"        for a kernel of Gluon, with a layout
 tensordesc<fp16[128x64]>                    of a variant: no commas outside of brackets, which separate arguments
 x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
 """

@@ -41,6 +41,13 @@ TWO_POINTERS = """\
 """
 
 
+def toolkit() -> Path:
+    """The folder of what NVIDIA's wheels install."""
+    found = importlib.util.find_spec("nvidia.cu13")
+    assert found is not None and found.submodule_search_locations
+    return Path(found.submodule_search_locations[0])
+
+
 @pytest.fixture(scope="module")
 def bindings() -> Any:
     """The module cuda.bindings.driver."""
@@ -50,9 +57,8 @@ def bindings() -> Any:
 @pytest.fixture(scope="module")
 def prototypes() -> dict[str, list[tuple[int, list[int]]]]:
     """The forms of the driver's functions in cudaTypedefs.h, by name: version, and bytes of each parameter."""
-    found = importlib.util.find_spec("nvidia.cu13")
-    assert found is not None, "kbuild depends on nvidia-cuda-nvcc, and that on the headers"
-    text = Path(*(found.submodule_search_locations or ()), "include/cudaTypedefs.h").read_text()
+    # kbuild depends on nvidia-cuda-nvcc, and that on the headers.
+    text = (toolkit() / "include/cudaTypedefs.h").read_text()
     forms: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for name, version, ending, parameters in re.findall(
         r"PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)\((.*?)\);", text
@@ -158,6 +164,10 @@ def test_cuda_core_launches_kernels(driver: FakeDriver) -> None:
     stream.sync()
     assert x.copy_to_host().tolist() == list(range(1, 9))
     assert driver.launches[-1].stream == int(stream.handle)
+    early = LaunchConfig(grid=2, cluster=2, block=32, programmatic_stream_serialization=True)
+    launch(stream, early, kernel, x.pointer, np.uint32(0))
+    launched = driver.launches[-1]
+    assert (launched.grid, launched.cluster, launched.may_begin_early) == ((4, 1, 1), (2, 1, 1), True)
     second.set_current()  # The kernel is loaded there when it is needed.
     y = driver.array(np.zeros(8, np.int32), device=1)
     launch(second.create_stream(), LaunchConfig(grid=1, block=32), kernel, y.pointer, np.uint32(8))
@@ -273,6 +283,26 @@ def test_the_default_stream_may_be_that_of_the_thread(driver: FakeDriver) -> Non
     assert driver.launches[-1].stream == 2 and "cuLaunchKernelEx_ptsz" in {call.name for call in driver.calls}
     device.default_stream.sync()
     assert x.copy_to_host().tolist() == [1] * 4
+
+
+@on_fake_gpu(version="13.5")
+def test_nvrtc_compiles_for_the_fake_driver(driver: FakeDriver) -> None:
+    from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+    if not (toolkit() / "lib/libnvrtc.so.13").exists():
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    device = Device()
+    device.set_current()
+    source = 'extern "C" __global__ void twice(int *x) { x[threadIdx.x] *= 2; }'
+    program = Program(source, "c++", ProgramOptions(arch="sm_90"))
+    x = driver.array(np.arange(32, dtype=np.int32))
+    launch(
+        device.default_stream,
+        LaunchConfig(grid=1, block=32),
+        program.compile("ptx").get_kernel("twice"),
+        x.pointer,
+    )
+    assert x.copy_to_host().tolist() == [2 * index for index in range(32)]
 
 
 @on_fake_gpu(streams="late")

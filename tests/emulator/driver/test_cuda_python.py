@@ -6,6 +6,8 @@ import gc
 import importlib.util
 import re
 import struct
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from kbuild.emulator.driver import FakeDriver, codes, host
 from kbuild.emulator.driver.table import FUNCTIONS, form_of
+from tests.emulator.driver.conftest import ROOT
 from tests.emulator.driver.cuda import ADD_ONE
 from tests.emulator.fake_gpu import on_fake_gpu
 
@@ -303,6 +306,24 @@ def test_nvrtc_compiles_for_the_fake_driver(driver: FakeDriver) -> None:
         x.pointer,
     )
     assert x.copy_to_host().tolist() == [2 * index for index in range(32)]
+
+
+LEFT = """
+from cuda.core import Device
+device = Device()
+device.set_current()
+stream = device.create_stream()
+buffer, event = device.allocate(64, stream=stream), stream.record()
+"""
+
+
+def test_what_a_program_leaves_is_no_mistake(libraries: Path) -> None:
+    """Objects of modules are destroyed after Python has ended, and the driver with it."""
+    pytest.importorskip("cuda.core")
+    folder = FakeDriver(["sm_90"], folder=libraries).path.parent
+    environment = {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", LEFT], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @on_fake_gpu(streams="late")

@@ -65,7 +65,9 @@ class Arguments:
         self.kernel = kernel
         self.spelled = dict(signature)
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self._signature = inspect.Signature([inspect.Parameter(name, kind) for name, _ in signature])
+        # The parameters of a text of IR may have names that Python does not take.
+        self._names = {name if name.isidentifier() else f"argument_{name}": name for name in self.spelled}
+        self._signature = inspect.Signature([inspect.Parameter(name, kind) for name in self._names])
         self._types = {
             element: parse_type(text, element)
             for name in self.spelled
@@ -86,7 +88,8 @@ class Arguments:
             expected = ", ".join(f"{name}: {text}" for name, text in self.spelled.items())
             help = f"it takes {expected}; constants are compiled in" if expected else "it takes none"
             raise UsageError(f"{self.kernel}: {error}", help=help) from None
-        return [item for name, value in bound.arguments.items() for item in self._items(name, value)]
+        given = {self._names[name]: value for name, value in bound.arguments.items()}
+        return [item for name, value in given.items() for item in self._items(name, value)]
 
     def _items(self, name: str, value: Any) -> Iterator[BoundArgument]:
         elements, values = self._elements(name), [value]

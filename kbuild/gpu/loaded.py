@@ -25,8 +25,13 @@ class LoadedKernel:
 
     def __init__(self, artifact: Artifact, device: int | None = None) -> None:
         """Raises `UsageError` for an artifact that has no code, or does not say its arguments."""
-        metadata = artifact.metadata
-        self.metadata = metadata
+        if not isinstance(artifact, Artifact):
+            raise UsageError(
+                f"{shown(artifact)} is no compiled kernel", help="load what kbuild.compile returns"
+            )
+        if device is not None and not isinstance(device, int):
+            raise UsageError(f"device is {shown(device)}, and not the number of one")
+        self.metadata = metadata = artifact.metadata
         code = artifact.asm.get("cubin") or artifact.asm.get("ptx")
         if code is None:
             raise UsageError(

@@ -34,7 +34,9 @@ def on_fake_gpu(
                 run = pool.submit(
                     _run, place, devices or ("sm_90",), settings, dict(environment or {}), tmp_path
                 )
-            failure = run.result()
+            failure, reason = run.result()
+            if reason:
+                pytest.skip(reason)
             if failure:
                 pytest.fail(failure, pytrace=False)
 
@@ -61,8 +63,8 @@ def _run(
     settings: dict[str, Any],
     environment: dict[str, str],
     folder: Path,
-) -> str:
-    """In the process: run the body of the test; how it failed, empty if it did not."""
+) -> tuple[str, str]:
+    """In the process: run the body of the test; how it failed, and why it was skipped, empty if it was not."""
     os.environ.update(environment)
     os.chdir(folder)
     module, name = place
@@ -70,6 +72,8 @@ def _run(
         os.environ["KBUILD_LIBCUDA"] = str(driver.path)
         try:
             getattr(importlib.import_module(module), name).body(driver)
+        except pytest.skip.Exception as skipped:
+            return "", str(skipped)
         except BaseException:  # pytest's own are not derived from Exception, and few can be passed on.
-            return traceback.format_exc()
-    return ""
+            return traceback.format_exc(), ""
+    return "", ""

@@ -6,6 +6,8 @@ import gc
 import importlib.util
 import re
 import struct
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from kbuild.emulator.driver import FakeDriver, codes, host
 from kbuild.emulator.driver.table import FUNCTIONS, form_of
+from tests.emulator.driver.conftest import ROOT
 from tests.emulator.driver.cuda import ADD_ONE
 from tests.emulator.fake_gpu import on_fake_gpu
 
@@ -41,6 +44,13 @@ TWO_POINTERS = """\
 """
 
 
+def toolkit() -> Path:
+    """The folder of what NVIDIA's wheels install."""
+    found = importlib.util.find_spec("nvidia.cu13")
+    assert found is not None and found.submodule_search_locations
+    return Path(found.submodule_search_locations[0])
+
+
 @pytest.fixture(scope="module")
 def bindings() -> Any:
     """The module cuda.bindings.driver."""
@@ -50,9 +60,8 @@ def bindings() -> Any:
 @pytest.fixture(scope="module")
 def prototypes() -> dict[str, list[tuple[int, list[int]]]]:
     """The forms of the driver's functions in cudaTypedefs.h, by name: version, and bytes of each parameter."""
-    found = importlib.util.find_spec("nvidia.cu13")
-    assert found is not None, "kbuild depends on nvidia-cuda-nvcc, and that on the headers"
-    text = Path(*(found.submodule_search_locations or ()), "include/cudaTypedefs.h").read_text()
+    # kbuild depends on nvidia-cuda-nvcc, and that on the headers.
+    text = (toolkit() / "include/cudaTypedefs.h").read_text()
     forms: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for name, version, ending, parameters in re.findall(
         r"PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)\((.*?)\);", text
@@ -158,6 +167,10 @@ def test_cuda_core_launches_kernels(driver: FakeDriver) -> None:
     stream.sync()
     assert x.copy_to_host().tolist() == list(range(1, 9))
     assert driver.launches[-1].stream == int(stream.handle)
+    early = LaunchConfig(grid=2, cluster=2, block=32, programmatic_stream_serialization=True)
+    launch(stream, early, kernel, x.pointer, np.uint32(0))
+    launched = driver.launches[-1]
+    assert (launched.grid, launched.cluster, launched.may_begin_early) == ((4, 1, 1), (2, 1, 1), True)
     second.set_current()  # The kernel is loaded there when it is needed.
     y = driver.array(np.zeros(8, np.int32), device=1)
     launch(second.create_stream(), LaunchConfig(grid=1, block=32), kernel, y.pointer, np.uint32(8))
@@ -273,6 +286,44 @@ def test_the_default_stream_may_be_that_of_the_thread(driver: FakeDriver) -> Non
     assert driver.launches[-1].stream == 2 and "cuLaunchKernelEx_ptsz" in {call.name for call in driver.calls}
     device.default_stream.sync()
     assert x.copy_to_host().tolist() == [1] * 4
+
+
+@on_fake_gpu(version="13.5")
+def test_nvrtc_compiles_for_the_fake_driver(driver: FakeDriver) -> None:
+    from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+
+    if not (toolkit() / "lib/libnvrtc.so.13").exists():
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    device = Device()
+    device.set_current()
+    source = 'extern "C" __global__ void twice(int *x) { x[threadIdx.x] *= 2; }'
+    program = Program(source, "c++", ProgramOptions(arch="sm_90"))
+    x = driver.array(np.arange(32, dtype=np.int32))
+    launch(
+        device.default_stream,
+        LaunchConfig(grid=1, block=32),
+        program.compile("ptx").get_kernel("twice"),
+        x.pointer,
+    )
+    assert x.copy_to_host().tolist() == [2 * index for index in range(32)]
+
+
+LEFT = """
+from cuda.core import Device
+device = Device()
+device.set_current()
+stream = device.create_stream()
+buffer, event = device.allocate(64, stream=stream), stream.record()
+"""
+
+
+def test_what_a_program_leaves_is_no_mistake(libraries: Path) -> None:
+    """Objects of modules are destroyed after Python has ended, and the driver with it."""
+    pytest.importorskip("cuda.core")
+    folder = FakeDriver(["sm_90"], folder=libraries).path.parent
+    environment = {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", LEFT], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @on_fake_gpu(streams="late")

@@ -366,11 +366,18 @@ def test_kernels_start_from_their_ir(driver: FakeDriver) -> None:
     assert x.copy_to_host().tolist() == [2.0] * 16
     with pytest.raises(kbuild.KbuildError, match='compiled as "i32:16"'):
         kernel[1](x, x, 2.0, 15)
+    Path("scale.ttir").write_text(made.asm["ttir"].replace("%n", "%300"))
+    kbuild.load(compiled_from("scale.ttir", driver))[1](x, x, 2.0, 16)
+    assert x.copy_to_host().tolist() == [4.0] * 16
     Path("scale.ptx").write_text(made.asm["ptx"])
     with pytest.raises(kbuild.KbuildError, match="a late stage, which does not say its arguments"):
         kbuild.load(compiled_from("scale.ptx", driver))
     with pytest.raises(kbuild.KbuildError, match="compiled to ttgir, which does not run"):
         kbuild.load(scale(driver, stop="ttgir"))
+    with pytest.raises(kbuild.KbuildError, match="a function is no compiled kernel"):
+        kbuild.load(scale)  # type: ignore[arg-type]
+    with pytest.raises(kbuild.KbuildError, match="device is 'cuda:0', and not the number of one"):
+        kbuild.load(made, device="cuda:0")  # type: ignore[arg-type]
 
 
 def compiled_from(file: str, driver: FakeDriver) -> kbuild.Artifact:

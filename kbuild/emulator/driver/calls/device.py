@@ -76,6 +76,13 @@ def cuGetProcAddress_v2(
         host.put(status, "i", 0 if is_found else _VERSION_NOT_SUFFICIENT if is_known else _SYMBOL_NOT_FOUND)
 
 
+@call(3000, before_init=True)
+def cuGetExportTable(driver: Driver, table: Pointer, uuid: Pointer) -> None:
+    """NVRTC asks for one where a driver is loaded, and does without where there is none."""
+    host.put(table, "Q", 0)
+    raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, "the driver's own tables are not known")
+
+
 # Devices
 
 

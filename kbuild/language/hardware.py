@@ -8,6 +8,7 @@ from typing import Any
 from kbuild.compiler.frontend.sources.functions import Unresolved
 from kbuild.compiler.frontend.sources.modules import PythonModule, find_member
 from kbuild.compiler.semantic.registry import Builtin
+from kbuild.language import LanguageFunction
 
 
 class HardwareModule(ModuleType):
@@ -19,16 +20,6 @@ class HardwareModule(ModuleType):
         return member(self.__name__, name)
 
 
-class HardwareFunction:
-    """A function of the hardware, which has a meaning only in kernels."""
-
-    def __init__(self, name: str, module: str, doc: str | None) -> None:
-        self.__name__, self.__module__, self.__doc__ = name, module, doc
-
-    def __repr__(self) -> str:
-        return f"<function {self.__module__}.{self.__name__}>"
-
-
 def member(module: str, name: str) -> Any:
     """`module.name`; raises AttributeError where there is none."""
     try:
@@ -38,5 +29,5 @@ def member(module: str, name: str) -> Any:
     if isinstance(found, PythonModule):
         return HardwareModule(found.name)
     if isinstance(found, Builtin):
-        return HardwareFunction(name, module, found.function.__doc__)
+        return LanguageFunction(name, module, module.rpartition(".")[2], found)
     return found

@@ -94,6 +94,8 @@ class Pair:
     ]
     assert all(old in kernel for old, _ in edits)
     assert len({digest(kernel), *(digest(kernel.replace(*edit)) for edit in edits)}) == 5
+    triton = kernel.replace("@gluon.jit\n", "@triton.jit\n").replace("@gluon", "import triton\n@gluon", 1)
+    assert digest(kernel) != digest(triton)
     assert digest(kernel) == digest(kernel.replace("class Pair:\n", 'class Pair:\n    """Two."""\n\n'))
 
 

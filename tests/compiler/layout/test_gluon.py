@@ -27,7 +27,7 @@ from kbuild.compiler.layout.gluon import (
     SliceLayout,
     SwizzledSharedLayout,
 )
-from kbuild.compiler.layout.padded import gaps_of, moved_up, together
+from kbuild.compiler.layout.padded import PaddedLayout, gaps_of, moved_up, together
 
 TILE = BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
 DENSE = SwizzledSharedLayout(1, 1, 1, [1, 0])
@@ -136,6 +136,7 @@ def test_default_for_takes_the_widest_swizzle(shape, swizzle):
 def test_gaps_move_up_what_lies_above_them():
     author = PaddedSharedLayout.with_identity_for([[4, 1], [8, 2]], [4, 4], [1, 0])
     layout = author.linear((4, 4))
+    assert isinstance(layout, PaddedLayout)
     assert [moved_up(offset, gaps_of(layout)) for offset in (3, 4, 8, 15)] == [3, 5, 12, 20]
     assert together(gaps_of(layout)) == 1
     assert PaddedSharedLayout.of(layout) == author

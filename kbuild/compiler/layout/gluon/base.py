@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from kbuild.compiler.layout.linear import LinearLayout
 
-Numbers = tuple[int, ...]
+Shape = tuple[int, ...]
+Numbers = Sequence[int]
+"""A field of integers: authors write lists, which are kept as tuples."""
+Bases = Sequence[Sequence[int]]
 
 
 class Layout:
@@ -42,11 +46,11 @@ class Layout:
 class DistributedLayout(Layout):
     """A layout of tensors: which register of which thread holds what."""
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def linear(self, shape: Shape) -> LinearLayout:
         """The linear layout of a tensor of a shape, without registers that repeat others of the same thread."""
         return self.whole(shape).remove_zero_bases("register")
 
-    def whole(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Shape) -> LinearLayout:
         """The same with such registers."""
         raise NotImplementedError
 
@@ -59,7 +63,7 @@ class DistributedLayout(Layout):
 class SharedLayout(Layout):
     """A layout of tiles in shared memory."""
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def linear(self, shape: Shape) -> LinearLayout:
         """The linear layout of a tile of a shape."""
         raise NotImplementedError
 
@@ -87,7 +91,7 @@ def check_numbers(name: str, values: Any, count: int, powers: bool) -> None:
         raise ValueError(f"{name} is {text(values if count > 1 else values[0])}; it must be of powers of two")
 
 
-def check_bases(name: str, bases: tuple[Numbers, ...], shape: Numbers) -> None:
+def check_bases(name: str, bases: Bases, shape: Numbers) -> None:
     """Raise ValueError unless bases are coordinates inside a shape."""
     for basis in bases:
         if len(basis) != len(shape):

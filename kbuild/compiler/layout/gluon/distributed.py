@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from kbuild.compiler.layout.gluon.base import DistributedLayout, Numbers, check_bases, check_numbers, text
+from kbuild.compiler.layout.gluon.base import (
+    Bases,
+    DistributedLayout,
+    Numbers,
+    Shape,
+    check_bases,
+    check_numbers,
+    text,
+)
 from kbuild.compiler.layout.linear import IN_DIMS, LinearLayout
 from kbuild.compiler.layout.named import blocked, dot_operand, mma_accumulator
 
@@ -37,7 +45,7 @@ class BlockedLayout(DistributedLayout):
     threads_per_warp: Numbers
     warps_per_cta: Numbers
     order: Numbers
-    cga_layout: tuple[Numbers, ...] = ()
+    cga_layout: Bases = ()
 
     def check(self) -> None:
         for name in ("size_per_thread", "threads_per_warp", "warps_per_cta", "order"):
@@ -58,7 +66,7 @@ class BlockedLayout(DistributedLayout):
     def warps(self) -> int:
         return prod(self.warps_per_cta)
 
-    def whole(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Shape) -> LinearLayout:
         return blocked(shape, self.size_per_thread, self.threads_per_warp, self.warps_per_cta, self.order)
 
 
@@ -86,7 +94,7 @@ class SliceLayout(DistributedLayout):
     def warps(self) -> int | None:
         return self.parent.warps
 
-    def whole(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Shape) -> LinearLayout:
         whole = self.parent.linear((*shape[: self.dim], 1, *shape[self.dim :]))
         return whole.drop(self.dim, compress=True)
 
@@ -95,10 +103,10 @@ class SliceLayout(DistributedLayout):
 class DistributedLinearLayout(DistributedLayout):
     """A linear layout by its bases: for each bit of register, lane and warp, the coordinates that it adds."""
 
-    reg_bases: tuple[Numbers, ...]
-    lane_bases: tuple[Numbers, ...]
-    warp_bases: tuple[Numbers, ...]
-    block_bases: tuple[Numbers, ...]
+    reg_bases: Bases
+    lane_bases: Bases
+    warp_bases: Bases
+    block_bases: Bases
     shape: Numbers
 
     def check(self) -> None:
@@ -137,7 +145,7 @@ class DistributedLinearLayout(DistributedLayout):
             self.shape, register=self.reg_bases, lane=self.lane_bases, warp=self.warp_bases
         )
 
-    def whole(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Shape) -> LinearLayout:
         return _fitted(self.own, shape)
 
 
@@ -148,7 +156,7 @@ class NVMMADistributedLayout(DistributedLayout):
     version: Numbers
     warps_per_cta: Numbers
     instr_shape: Numbers
-    cga_layout: tuple[Numbers, ...] = ()
+    cga_layout: Bases = ()
 
     def check(self) -> None:
         if self.version[:1] not in ((2,), (3,)) or len(self.version) != 2:
@@ -173,7 +181,7 @@ class NVMMADistributedLayout(DistributedLayout):
     def warps(self) -> int:
         return prod(self.warps_per_cta)
 
-    def whole(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Shape) -> LinearLayout:
         rows, columns = self.instr_shape[-2:] if self.version[0] == 2 else self.instr_shape[:2]
         return mma_accumulator(shape, self.warps_per_cta, (rows, columns), self.rows_first)
 
@@ -208,7 +216,7 @@ class DotOperandLayout(DistributedLayout):
     def warps(self) -> int | None:
         return self.parent.warps
 
-    def whole(self, shape: Numbers) -> LinearLayout:
+    def whole(self, shape: Shape) -> LinearLayout:
         parent = self.parent
         if isinstance(parent, BlockedLayout):
             axis = len(shape) - 1 - self.operand_index
@@ -219,7 +227,7 @@ class DotOperandLayout(DistributedLayout):
         )
 
 
-def _fitted(layout: LinearLayout, shape: Numbers) -> LinearLayout:
+def _fitted(layout: LinearLayout, shape: Shape) -> LinearLayout:
     """A layout for a tensor of another shape: what lies outside becomes copies, what is missing comes in further
     registers, the last dimension first."""
     if layout.shape == shape:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from kbuild.compiler.layout.gluon.base import Numbers, SharedLayout, check_bases, check_numbers
+from kbuild.compiler.layout.gluon.base import Bases, Numbers, Shape, SharedLayout, check_bases, check_numbers
 from kbuild.compiler.layout.linear import LinearLayout, axis_bits
 from kbuild.compiler.layout.named import swizzled
 from kbuild.compiler.layout.padded import PaddedLayout
@@ -24,7 +24,7 @@ class NVMMASharedLayout(SharedLayout):
     rank: int = 2  # type: ignore[assignment]
     transposed: bool = False
     fp4_padded: bool = False
-    cga_layout: tuple[Numbers, ...] = ()
+    cga_layout: Bases = ()
 
     def check(self) -> None:
         if self.swizzle_byte_width not in (0, 32, 64, 128):
@@ -51,7 +51,7 @@ class NVMMASharedLayout(SharedLayout):
             swizzle = 0
         return NVMMASharedLayout(swizzle, bits, len(shape), transposed, fp4_padded, cga_layout or ())
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def linear(self, shape: Shape) -> LinearLayout:
         if not self.transposed:
             return _as_tma_writes(shape, self.element_bitwidth, self.swizzle_byte_width)
         made = _as_tma_writes((*shape[1:], shape[0]), self.element_bitwidth, self.swizzle_byte_width)
@@ -67,7 +67,7 @@ class SwizzledSharedLayout(SharedLayout):
     per_phase: int
     max_phase: int
     order: Numbers
-    cga_layout: tuple[Numbers, ...] = ()
+    cga_layout: Bases = ()
 
     def check(self) -> None:
         check_numbers("order", self.order, len(self.order), False)
@@ -80,7 +80,7 @@ class SwizzledSharedLayout(SharedLayout):
     def rank(self) -> int:
         return len(self.order)
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def linear(self, shape: Shape) -> LinearLayout:
         return swizzled(shape, self.vec, self.per_phase, self.max_phase, self.order)
 
 
@@ -88,8 +88,8 @@ class SwizzledSharedLayout(SharedLayout):
 class SharedLinearLayout(SharedLayout):
     """A tile by its bases: for each bit of the offset, the coordinates that it adds."""
 
-    offset_bases: tuple[Numbers, ...]
-    block_bases: tuple[Numbers, ...] = ()
+    offset_bases: Bases
+    block_bases: Bases = ()
     alignment: int = 16
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class SharedLinearLayout(SharedLayout):
     def rank(self) -> int:
         return len(self.offset_bases[0])
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def linear(self, shape: Shape) -> LinearLayout:
         check_bases("offset_bases", self.offset_bases, shape)
         return LinearLayout.make(shape, offset=self.offset_bases)
 
@@ -117,9 +117,9 @@ class PaddedSharedLayout(SharedLayout):
     """A tile of `shape` by its bases, as `SharedLinearLayout`, with gaps: after every interval of elements, as much
     padding."""
 
-    interval_padding_pairs: tuple[Numbers, ...]
-    offset_bases: tuple[Numbers, ...]
-    block_bases: tuple[Numbers, ...]
+    interval_padding_pairs: Bases
+    offset_bases: Bases
+    block_bases: Bases
     shape: Numbers
 
     def check(self) -> None:
@@ -153,14 +153,14 @@ class PaddedSharedLayout(SharedLayout):
     def rank(self) -> int:
         return len(self.shape)
 
-    def linear(self, shape: Numbers) -> LinearLayout:
+    def linear(self, shape: Shape) -> LinearLayout:
         if shape != self.shape:
             raise ValueError(f"it is for the shape {list(self.shape)}")
         gaps = tuple((interval, padding) for interval, padding in self.interval_padding_pairs)
         return PaddedLayout.of(LinearLayout.make(shape, offset=self.offset_bases), gaps)
 
 
-def _as_tma_writes(shape: Numbers, bits: int, swizzle_bytes: int) -> LinearLayout:
+def _as_tma_writes(shape: Shape, bits: int, swizzle_bytes: int) -> LinearLayout:
     """A tile in the order in which TMA copies it: boxes of up to `BOX` elements along each axis, and along the last
     one as wide as the swizzle.  A box is dense, but for the swizzle, which `wgmma_shared` describes."""
     width = swizzle_bytes * 8 // bits or BOX

@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     if name in PUBLIC:
         return PUBLIC[name]
     if name in TABLES["gl"]:
-        return language.LanguageFunction(name, __name__)
+        return language.LanguageFunction(name, __name__, "gl", TABLES["gl"][name])
     try:
         return getattr(language, name)
     except AttributeError:

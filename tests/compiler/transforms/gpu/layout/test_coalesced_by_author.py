@@ -42,7 +42,7 @@ def compiled(kernel: Any, arch: str, stop: str, dtype: str = "fp32") -> str:
     return kbuild.compile(kernel, signature=types, constexprs={"N": 64}, target=arch, stop=stop).asm[stop]
 
 
-def layouts(module: Module) -> list[object]:
+def layouts(module: Module) -> list[tuple[str, object]]:
     """Of what is read, written and converted, in order."""
     found = []
     for op in module.kernel.body.walk():

@@ -28,8 +28,20 @@ Results = Sequence["Value | None"]
 """The values of an operation's results; None for a token."""
 Reading = Callable[["Building", RawOp], Results]
 READINGS: dict[str, Reading] = {}
-_WITHOUT_MEANING = ("async_task_id", "contiguity", "fastmath", "overflowFlags")
-"""Attributes of any operation that say how it was made, or may be optimized."""
+_WITHOUT_MEANING = frozenset(
+    {
+        "async_task_id",
+        "contiguity",
+        "exact",
+        "fastmath",
+        "isExact",
+        "nneg",
+        "nonNeg",
+        "overflow",
+        "overflowFlags",
+    }
+)
+"""Attributes and words of any operation that say how it was made, or may be optimized."""
 _HINTS = {"tt.divisibility": "divisibility", "tt.contiguity": "contiguity", "tt.constancy": "constancy"}
 
 
@@ -278,6 +290,8 @@ class Building:
             if word in row.flags:
                 if row.flags[word]:
                     given[row.flags[word]] = True
+                continue
+            if word in _WITHOUT_MEANING:
                 continue
             name = next(fields, None)
             if name is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,8 @@ def bind(instruction: Instruction) -> Bound:
         )
     if name == "__assertfail" and len(arguments) >= 4:
         kinds = ("b64", "b64", "b32", "b64")
-        return Bound(
-            partial(_assert_fail, instruction),
-            tuple(View(_parameter(argument), kind) for argument, kind in zip(arguments, kinds)),
-        )
+        views = tuple(View(_parameter(argument), kind) for argument, kind in zip(arguments, kinds))
+        return Bound(partial(_assert_fail, instruction), views)
     raise PtxError(f"line {instruction.line}: {name or 'an unnamed function'} is called but not defined")
 
 
@@ -40,37 +38,45 @@ def _parameter(operand: Operand) -> Address:
     return Address(Symbol(operand.name))
 
 
-def _text(warps: Any, instruction: Instruction, address: np.ndarray, lane: int) -> str:
-    """The string that a lane's generic address points to."""
-    found, position = bytearray(), address[lane : lane + 1].copy()
-    while len(found) < 4096:
-        byte = int(warps.memory.load("generic", position, 1, True, (warps, instruction, np.array([lane])))[0])
-        if byte == 0:
-            break
-        found.append(byte)
-        position += np.uint64(1)
-    return found.decode("utf-8", "replace")
+class _Reader(NamedTuple):
+    """What a function reads for one lane that calls it."""
+
+    warps: Any
+    call: Instruction
+    lane: int
+
+    def load(self, address: int, size: int) -> np.ndarray:
+        site = self.warps, self.call, np.array([self.lane])
+        return self.warps.memory.load("generic", np.array([address], np.uint64), size, True, site)
+
+    def text(self, address: int) -> str:
+        """The string at a generic address."""
+        found = bytearray()
+        while len(found) < 4096:
+            byte = int(self.load(address + len(found), 1)[0])
+            if byte == 0:
+                break
+            found.append(byte)
+        return found.decode("utf-8", "replace")
 
 
 def _print(
-    instruction: Instruction, warps: Any, template: np.ndarray, values: np.ndarray, where: Any = True
+    call: Instruction, warps: Any, template: np.ndarray, values: np.ndarray, where: Any = True
 ) -> None:
     lanes = range(len(template)) if where is True else np.flatnonzero(where).tolist()
     for lane in lanes:
-        text = _text(warps, instruction, template, lane)
-        warps.launch.printed.append(_format(warps, instruction, text, int(values[lane]), lane))
+        reader = _Reader(warps, call, lane)
+        warps.launch.printed.append(_format(reader, reader.text(int(template[lane])), int(values[lane])))
 
 
-def _format(warps: Any, instruction: Instruction, template: str, address: int, lane: int) -> str:
+def _format(reader: _Reader, template: str, address: int) -> str:
     """A line of output: arguments lie one after the other, each aligned to its size."""
     position = address
 
     def take(size: int) -> np.ndarray:
         nonlocal position
         position = -(-position // size) * size
-        found = warps.memory.load(
-            "generic", np.array([position], np.uint64), size, True, (warps, instruction, np.array([lane]))
-        )
+        found = reader.load(position, size)
         position += size
         return found
 
@@ -80,7 +86,7 @@ def _format(warps: Any, instruction: Instruction, template: str, address: int, l
             return "%"
         plain = match[0].replace(length, "") if length else match[0]
         if kind == "s":
-            return plain % _text(warps, instruction, take(8), 0)
+            return plain % reader.text(int(take(8)[0]))
         if kind in "fFeEgGaA":
             return (plain[:-1] + ("f" if kind in "aA" else kind)) % float(take(8).view(np.float64)[0])
         bits = take(8 if length in ("l", "ll", "z") or kind == "p" else 4)
@@ -91,7 +97,7 @@ def _format(warps: Any, instruction: Instruction, template: str, address: int, l
 
 
 def _assert_fail(
-    instruction: Instruction,
+    call: Instruction,
     warps: Any,
     message: np.ndarray,
     file: np.ndarray,
@@ -100,8 +106,6 @@ def _assert_fail(
     where: Any = True,
 ) -> None:
     lane = 0 if where is True else int(np.argmax(where))
-    place = f"{_text(warps, instruction, file, lane)}:{int(line[lane])}"
-    raise Fault(
-        "assertion",
-        f"{place}: {_text(warps, instruction, message, lane)} in {_text(warps, instruction, function, lane)}",
-    )
+    reader = _Reader(warps, call, lane)
+    what, path, name = (reader.text(int(address[lane])) for address in (message, file, function))
+    raise Fault("assertion", f"{path}:{int(line[lane])}: {what} in {name}")

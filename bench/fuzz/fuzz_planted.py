@@ -113,8 +113,8 @@ PLANTS = (
     Plant(
         "buffers die within a while",
         "analysis/liveness.py",
-        "isinstance(block.parent, For | While)",
-        "isinstance(block.parent, For)",
+        "isinstance(block.parent, For | While | WarpPartitions)",
+        "isinstance(block.parent, For | WarpPartitions)",
     ),
     Plant(
         "loads are as constant as their pointers",

@@ -1,8 +1,35 @@
-"""What kbuild sets for the programs that it starts, and what it leaves to the user."""
+"""What variables of the environment mean, that Triton's names do what kbuild's do, and that the table has them all."""
 
 from __future__ import annotations
 
-from kbuild.aot.environment import prepare
+import re
+from pathlib import Path
+
+import pytest
+
+from kbuild import cli
+from kbuild.aot.environment import (
+    DEBUG,
+    DISABLE_CACHE,
+    PRINT_TUNING,
+    PTXAS,
+    VARIABLES,
+    Dump,
+    cache_directory,
+    dump_of,
+    flag,
+    names_of,
+    prepare,
+    setting,
+)
+
+ROOT = Path(__file__).parents[2]
+READ = re.compile(
+    r"""(?:environ(?:ment)?(?:\.get\(|\[)|getenv\()\s*"([A-Z][A-Z0-9_]*)"(?!\]\s*=[^=])"""
+    r"""|"((?:KBUILD|TRITON|MLIR|FAKE_CUDA)_[A-Z0-9_]*[A-Z0-9])["=]"""
+)
+"""The name of a variable where one is read, and in a string of its own, as in a table."""
+SOURCES = (".py", ".c", ".h", ".cpp", ".in", ".j2")
 
 
 def test_large_pages_are_asked_for_unless_the_user_has_a_say() -> None:
@@ -12,3 +39,91 @@ def test_large_pages_are_asked_for_unless_the_user_has_a_say() -> None:
     own = {"GLIBC_TUNABLES": "glibc.malloc.check=3"}
     prepare(own)
     assert own == {"GLIBC_TUNABLES": "glibc.malloc.check=3"}
+
+
+def test_the_first_name_that_is_set_counts() -> None:
+    assert names_of(PTXAS) == ("KBUILD_PTXAS", "TRITON_PTXAS_PATH")
+    assert setting({"TRITON_PTXAS_PATH": "/t"}, PTXAS) == "/t"
+    assert setting({"TRITON_PTXAS_PATH": "/t", "KBUILD_PTXAS": "/k"}, PTXAS) == "/k"
+    assert setting({"KBUILD_PTXAS": ""}, PTXAS) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        (DEBUG, "TRITON_DEBUG"),
+        (DISABLE_CACHE, "TRITON_ALWAYS_COMPILE"),
+        (PRINT_TUNING, "TRITON_PRINT_AUTOTUNING"),
+    ],
+)
+def test_triton_s_switches_are_kbuild_s(name: str, other: str) -> None:
+    for text, expected in (
+        ("1", True),
+        ("true", True),
+        ("ON", True),
+        ("0", False),
+        ("", False),
+        ("off", False),
+    ):
+        assert flag({other: text}, name) == flag({name: text}, name) == expected
+
+
+def test_always_compiling_means_no_cache() -> None:
+    assert cache_directory({"HOME": "/home/me"}) == Path("/home/me/.cache/kbuild")
+    assert cache_directory({"HOME": "/home/me", "TRITON_ALWAYS_COMPILE": "1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"MLIR_ENABLE_DUMP": "0"}, None),
+        ({"KBUILD_DUMP": "/d"}, Dump(Path("/d"))),
+        ({"MLIR_ENABLE_DUMP": "1", "HOME": "/h"}, Dump(Path("/h/.triton/dump"))),
+        ({"MLIR_ENABLE_DUMP": "1", "TRITON_DUMP_DIR": "/t"}, Dump(Path("/t"))),
+        ({"MLIR_ENABLE_DUMP": "my_kernel", "TRITON_DUMP_DIR": "/t"}, Dump(Path("/t"), "my_kernel")),
+        ({"TRITON_KERNEL_DUMP": "1", "TRITON_DUMP_DIR": "/t"}, Dump(Path("/t"))),
+        ({"TRITON_DUMP_DIR": "/t"}, None),
+        ({"TRITON_KERNEL_DUMP": "1", "KBUILD_DUMP": "/d"}, Dump(Path("/d"))),
+    ],
+)
+def test_where_ir_is_dumped(environment: dict[str, str], expected: Dump | None) -> None:
+    assert dump_of(environment) == expected
+
+
+def test_one_kernel_may_be_dumped_alone() -> None:
+    dump = Dump(Path("/d"), "mine")
+    assert (dump.of("mine"), dump.of("other"), Dump(Path("/d")).of("other")) == (Path("/d"), None, Path("/d"))
+
+
+def kernel(folder: Path, body: str) -> str:
+    (folder / "k.py").write_text(
+        f"import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x):\n    {body}\n"
+    )
+    return str(folder / "k.py:k")
+
+
+@pytest.mark.parametrize("name", ["MLIR_ENABLE_DUMP", "TRITON_KERNEL_DUMP", "KBUILD_DUMP"])
+def test_a_compile_dumps_what_the_variables_ask_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dumped = tmp_path / "dump"
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(dumped))
+    monkeypatch.setenv(name, str(dumped) if name == "KBUILD_DUMP" else "1")
+    assert (
+        cli.main(["compile", kernel(tmp_path, "tl.store(x, 1.0)"), "-s", "x=*fp32", "--emit", "ttgir"]) == 0
+    )
+    files = sorted(path.name for path in dumped.rglob("*") if path.is_file())
+    assert "kernel.ttgir" in files and any(file.startswith("01_") for file in files)
+
+
+def test_every_variable_that_is_read_is_in_the_table() -> None:
+    known = {"TRITON_MAX_TENSOR_NUMEL"}  # A constant of the language.
+    known |= {name for variable in VARIABLES for name in (variable.name, *variable.also)}
+    found: dict[str, Path] = {}
+    for folder in ("kbuild", "tests"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SOURCES and path.is_file() and path != Path(__file__):
+                for match in READ.finditer(path.read_text()):
+                    found.setdefault(match[1] or match[2], path.relative_to(ROOT))
+    assert {name: str(path) for name, path in found.items() if name not in known} == {}

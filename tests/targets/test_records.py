@@ -77,4 +77,7 @@ def test_programs_at_once_are_bounded_by_each_of_the_limits() -> None:
     assert limits.programs(100 * 1024, 4) == 2  # and 1 KB for each
     assert limits.programs(0, 4, registers=128) == 4  # 65,536 registers
     assert limits.programs(limits.shared_bytes, 4) == 1 and limits.programs(limits.shared_bytes + 1, 4) == 0
+    assert limits.occupancy(0, 1, 32) == (32, "programs")
+    assert limits.occupancy(0, 4, 32) == (16, "warps") and limits.occupancy(0, 4, 128) == (4, "registers")
+    assert limits.occupancy(100 * 1024, 4, 32) == (2, "shared memory")
     assert limits.registers_for(128) == 255 and limits.registers_for(1024) == 64

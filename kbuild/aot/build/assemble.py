@@ -122,6 +122,7 @@ def pack(
     distribution = contents.distribution.versioned(package.version)
     directory = folder / package.path
     versions = {str(facts["ptxas_version"]) for _, facts in contents.rows}
+    nvrtc = {str(facts["nvrtc_version"]) for _, facts in contents.rows if facts["nvrtc_version"]}
     driver = driver_of(package, versions)
     rendering.render(directory, tables.make_table(manifest, contents.rows, driver))
     symbol = rendering.symbol_of(package.name)
@@ -131,6 +132,7 @@ def pack(
     tools = {
         "kbuild": __version__,
         "ptxas": ", ".join(sorted(versions)),
+        **({"nvrtc": ", ".join(sorted(nvrtc))} if nvrtc else {}),
         compiler: compiler_version,
         **contents.llvm,
     }

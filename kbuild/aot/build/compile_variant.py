@@ -124,6 +124,7 @@ def compile_facts(metadata: Any) -> dict[str, object]:
         "conversions": metadata.conversions,
         "entry": metadata.name,
         "num_warps": metadata.options.num_warps,
+        "nvrtc_version": metadata.nvrtc_version,
         "params": [[name, type_] for name, type_ in metadata.params],
         "ptxas_version": metadata.ptxas_version,
         "registers": metadata.registers,

@@ -14,6 +14,7 @@ from kbuild.aot import toolchain
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.launcher import python_headers
 from kbuild.aot.environment import cache_directory
+from kbuild.compiler.cuda.nvrtc import nvrtc_version
 from kbuild.errors import KbuildError, ToolError
 
 Row = tuple[str, str, bool]
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         _found("Python.h", python_headers),
         _cache(cache_directory(options.environment)),
         _gpu(),
+        _nvrtc(),
     ]
     if options.json:
         print(
@@ -75,6 +77,14 @@ def _cache(directory: Path | None) -> Row:
         return "cache", "switched off", True
     why = usable(directory)
     return "cache", f"building without one: {why}" if why else str(directory), not why
+
+
+def _nvrtc() -> Row:
+    """What builds without kernels in CUDA C++ do without."""
+    try:
+        return "nvrtc", nvrtc_version(), True
+    except ToolError as error:
+        return "nvrtc", f"{error.message}: {error.help}", True
 
 
 def _gpu() -> Row:

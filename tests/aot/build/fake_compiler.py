@@ -75,6 +75,7 @@ def compile(
         block=options.threads,
         shared=0,
         static_shared=0,
+        nvrtc_version="",
         registers=32,
         spill_stores=0,
         spill_loads=0,

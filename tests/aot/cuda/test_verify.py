@@ -148,3 +148,33 @@ def test_counts_are_a_table_with_the_source(small: Path, capsys: pytest.CaptureF
         "16 blocks of 128 threads at once on a multiprocessor, 100 % of its warps, limited by warps"
         in lines[-2]
     )
+
+
+def test_a_kernel_in_triton_s_language_may_have_a_reference(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = small / "kernels.toml"
+    edit(
+        manifest,
+        'source = "kernels/scale.cu"\nfunction = "tools::scale_all"\nblock = [128]\n',
+        'source = "kernels/scale.py"\nfunction = "scale_kernel"\n',
+    )
+    edit(manifest, "config = [{ FACTOR = 3 }]", "config = [{ FACTOR = 3, BLOCK = 128 }]")
+    edit(manifest, 'reference = "kernels/scale.py:scale_kernel"', 'reference = "reference.py:scale"')
+    edit(manifest, 'reference_constexprs = { BLOCK = 64 }\nreference_grid = ["cdiv(n, BLOCK)"]\n', "")
+    (small / "reference.py").write_text("def scale(x, y, n, FACTOR):\n    y[:n] = FACTOR * x[:n]\n")
+    assert verified(small, capsys, "--kernel", "scale")[0] == 0
+    edit(small / "kernels/scale.py", "* FACTOR,", "* FACTOR + 1,")
+    code, err = verified(small, capsys, "--kernel", "scale")
+    assert code == 1 and "elements differ" in err
+
+
+def test_one_launch_from_the_command_line(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = str(small / "kernels/scale.cu")
+    launch = [f"{source}:tools::scale_all", "-c", "FACTOR=3", "--block", "128", "--grid", "2"]
+    given = ["--arg", "x=range:200,y=zeros:200,n=200", "--races", "--schedule", "reverse"]
+    assert main(["run", *launch, *given]) == 0
+    assert "y: 200 elements of f32, 199 changed: 0.0, 3.0, 6.0" in capsys.readouterr().out
+    assert main(["run", *launch, "--arg", "x=range:200,y=zeros:200,n=201"]) == 1
+    found = capsys.readouterr().out
+    assert "out-of-bounds" in found and f"scale.cu:{line_of(Path(source), 'FACTOR')}:" in found

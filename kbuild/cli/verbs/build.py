@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.build import project as builder
+from kbuild.aot.build import results
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.environment import cache_directory, epoch, number
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet and not options.dry_run:
         progress.message(_summary(result, asked.project / builder.BUILD, time.monotonic() - started))
     if result.failures:
-        raise ErrorGroup([*builder.grouped(result.failures), *_failed(result, options.keep_going)])
+        raise ErrorGroup([*results.grouped(result.failures), *_failed(result, options.keep_going)])
     return 0
 
 
@@ -75,7 +76,7 @@ def _cache(options: argparse.Namespace) -> Path | None:
     return directory
 
 
-def _failed(result: builder.BuildResult, keep_going: bool) -> list[KbuildError]:
+def _failed(result: results.BuildResult, keep_going: bool) -> list[KbuildError]:
     """How many variants failed, if any did."""
     variants = _variants_failed(result)
     left = len(result.jobs) - len(result.facts) - variants
@@ -84,11 +85,11 @@ def _failed(result: builder.BuildResult, keep_going: bool) -> list[KbuildError]:
     return [ToolError(text, help=help)] if variants else []
 
 
-def _variants_failed(result: builder.BuildResult) -> int:
-    return sum(isinstance(failure, builder.VariantError) for failure in result.failures)
+def _variants_failed(result: results.BuildResult) -> int:
+    return sum(isinstance(failure, results.VariantError) for failure in result.failures)
 
 
-def _summary(result: builder.BuildResult, build: Path, seconds: float) -> str:
+def _summary(result: results.BuildResult, build: Path, seconds: float) -> str:
     cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
     done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
@@ -112,7 +113,7 @@ def _summary(result: builder.BuildResult, build: Path, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def _result_json(result: builder.BuildResult, seconds: float) -> dict[str, object]:
+def _result_json(result: results.BuildResult, seconds: float) -> dict[str, object]:
     return {
         "variants": len(result.jobs),
         "compiled": list(result.compiled),

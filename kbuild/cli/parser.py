@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
+from kbuild.cli.parser_ci import add_merge, add_shard
 from kbuild.errors import UsageError, nearest
 from kbuild.options import Option, options
 
@@ -19,7 +20,8 @@ examples:
   kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
   kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
   kbuild build --arch sm_90 matmul              one kernel for one architecture
-  kbuild merge dist/*+sm80*.whl dist/*+sm90*.whl  one wheel of two, each built for one architecture
+  kbuild build --shard 3/8                      an eighth of the variants, as a part of the wheel
+  kbuild merge dist/*.part                      the wheel of all parts
   kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
                                                 one function, and what the compiler makes of it
   kbuild list -v                                the variants of kernels.toml, with registers and spills
@@ -138,6 +140,7 @@ def _add_building(verbs: _Verbs) -> None:
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
     build = verbs.add("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
+    add_shard(build, "make a part of the wheel, for kbuild merge, with one of N shards of the variants")
     wheel = verbs.add(
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
@@ -163,12 +166,7 @@ def _add_building(verbs: _Verbs) -> None:
             metavar="TAG",
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
-    merging = verbs.add(
-        "merge",
-        "Join wheels of one project for different architectures to the wheel of all of them.",
-        "-q --json -o",
-    )
-    merging.add_argument("wheels", nargs="+", metavar="WHEEL", help="made by kbuild wheel --arch")
+    add_merge(verbs.add)
     _add_options(build, "debug", "lineinfo", "strict")
     _add_options(wheel, "debug", "strict")
 
@@ -197,6 +195,7 @@ def _add_inspecting(verbs: _Verbs) -> None:
     )
     listing = verbs.add("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    add_shard(listing, "of one of N shards alone")
     _add_options(listing, "debug")
 
 
@@ -413,6 +412,7 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     _add_options(verifying, "debug", "portable")
     add("--variant", default="", metavar="NAME", help="this variant alone")
+    add_shard(verifying, "one of N shards of the variants alone")
     add("--case", type=_positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")

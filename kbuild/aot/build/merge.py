@@ -1,10 +1,11 @@
-"""`kbuild merge`: from wheels of one project for different architectures to the wheel of all of them.
+"""`kbuild merge`: from wheels of some architectures and parts of builds to the wheel of all that they have.
 
-    demo-1.0+sm80-….whl ─┐  check that they are of one build    archives of cubins, as they are ─┐
-    demo-1.0+sm90-….whl ─┴─▶ (record.py)                        rows, in the manifest's order ───┴─▶ pack ─▶ demo-1.0-….whl
+    demo-1.0+sm80-….whl ──┐  check that they are of one build (record.py),
+    demo-1.0+sm90-1of2.part ┼▶ and have each variant once (complete.py) ──▶ archives, rows ──▶ pack ──▶ demo-1.0-….whl
+    demo-1.0+sm90-2of2.part ┘
 
-The wheel is that of one build of these architectures, byte for byte: cubins and facts come from the wheels, and all
-else is made again by `assemble.pack`, which has made them.
+The wheel is that of one build of these architectures, byte for byte: cubins and facts come from the parts, and all
+else is made again by `assemble.pack`, which makes it in a build too.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from typing import Any
 
 from kbuild.aot import toolchain
 from kbuild.aot.artifact import record
-from kbuild.aot.artifact.archive import index_digest
+from kbuild.aot.artifact.archive import Packed, decode
 from kbuild.aot.artifact.distribution import Distribution
-from kbuild.aot.artifact.platforms import machine_of, parse_platform, this_machine
-from kbuild.aot.build.assemble import Contents, pack
-from kbuild.aot.build.plan import manifest_digest
+from kbuild.aot.artifact.platforms import Platform, machine_of, parse_platform, this_machine
+from kbuild.aot.build.assemble import PART, Built, Contents, pack, write_archives
+from kbuild.aot.build.cache import Cache
+from kbuild.aot.build.complete import check_complete, places_of
+from kbuild.aot.build.launcher import core_commands, core_objects
+from kbuild.aot.build.plan import launcher_job, manifest_digest
 from kbuild.aot.files import write_files
-from kbuild.aot.identity import kbuild_identity
+from kbuild.aot.identity import FileDigests, bytes_digest, kbuild_identity, templates_digest
 from kbuild.errors import UsageError
 
 _INPUTS = {
@@ -51,12 +55,12 @@ _REPEAT = "build both again, from one checkout and with one kbuild"
 
 @dataclass(frozen=True)
 class Part:
-    """One of the wheels to join."""
+    """A wheel, or a part of a build, that is joined with others."""
 
     name: str
     """Its file name, for messages."""
     platform: str
-    """Its platform tag."""
+    """The platform tag of a wheel; empty for a part, which is of none."""
     record: record.Record
     files: Mapping[str, bytes]
     """What it holds."""
@@ -69,53 +73,97 @@ class Part:
         )
 
 
-def merge(wheels: Sequence[Path], folder: Path, environment: Mapping[str, str]) -> Path:
-    """Joins two wheels or more, and writes the one that they make into `folder`; its path.
+def merge(
+    parts: Sequence[Path],
+    folder: Path,
+    environment: Mapping[str, str],
+    asked: str = "",
+    cache: Cache | None = None,
+) -> Path:
+    """Joins wheels of some architectures and parts of builds, and writes the wheel that they make into `folder`; its
+    path.
 
-    Raises UsageError for wheels that are not of one build, and ToolError where there is no C compiler.
+    `asked` is the platform of a wheel that is made of parts alone, this machine where it is empty; `cache` may have the
+    proper parts of the libraries.  Raises UsageError for what is not of one build or not all of it, and ToolError where
+    there is no C compiler.
     """
-    if len(wheels) < 2:
+    if len(parts) < 2 and not all(path.suffix == PART for path in parts):
         raise UsageError("merge takes two wheels or more", help="such as dist/*+sm80*.whl dist/*+sm90*.whl")
-    parts = [read(path) for path in wheels]
-    check(parts)
-    first = parts[0]
-    manifest = first.record.manifest
-    asked = first.record.inputs["platform"]
-    machine = machine_of(first.platform)
-    if not asked and machine != this_machine():
-        asked = machine
-    platform = parse_platform(asked) if asked else None
+    found = [read(path) for path in parts]
+    check(found)
+    platform = _platform(found, asked)
     cc = toolchain.find_cc(environment, platform)
-    known = {arch: part for part in parts for arch in part.record.archs}
-    archs = tuple(arch for arch in manifest.package.archs if arch in known)
-    inputs = dict(first.record.inputs)
+    built, packed = _built(found)
+    first = found[0]
+    manifest = first.record.manifest
+    archs = {arch for part in found for arch in part.record.archs}
+    inputs = {**first.record.inputs, "platform": asked or _asked(found)}
     llvm = inputs.pop("llvm")
     with tempfile.TemporaryDirectory(prefix="kbuild-merge-") as place:
-        for arch in archs:
-            name = f"{manifest.package.path}/cubins/{arch}.kbz"
-            if name in known[arch].files:  # Not where the manifest excludes all its variants.
-                write_files({Path(place, name): known[arch].files[name]})
-        contents = Contents(manifest, inputs, archs, _rows(parts), _distribution(first), llvm)
-        name, data = pack(contents, Path(place), [cc.path, *cc.arguments], platform)
+        contents = Contents(
+            manifest,
+            inputs,
+            tuple(arch for arch in manifest.package.archs if arch in archs),
+            write_archives(Path(place, manifest.package.path, "cubins"), manifest, built, packed),
+            _distribution(first),
+            llvm,
+        )
+        command = [cc.path, *cc.arguments]
+        cores = (
+            None if platform and platform.is_foreign else _cores(command, cache or Cache(None), Path(place))
+        )
+        name, data = pack(contents, Path(place), command, platform, cores)
     write_files({folder / name: data})
     return folder / name
 
 
+def _cores(cc: Sequence[str], cache: Cache, place: Path) -> Path:
+    """A folder with the object files of what is the same for all packages, by the job that a build has for them."""
+    digest = FileDigests(place / "digests.json").get(Path(cc[0]))
+    package = {"templates": templates_digest(), "cc_digest": digest, "launcher": core_commands(cc)}
+    objects = core_objects(launcher_job(package), cache, place)
+    write_files({place / "cores" / name: data for name, data in objects.items()})
+    return place / "cores"
+
+
+def _asked(parts: Sequence[Part]) -> str | None:
+    """The platform that the wheels were built for on request."""
+    return next((part.record.inputs["platform"] for part in parts if part.platform), None)
+
+
+def _platform(parts: Sequence[Part], asked: str) -> Platform | None:
+    """The platform of the wheel to make, where it is not simply this machine; UsageError if it is not that of the
+    wheels."""
+    wheel = next((part for part in parts if part.platform), None)
+    if wheel is None:
+        return parse_platform(asked) if asked else None
+    if asked:
+        raise UsageError(
+            f"--platform {asked}: {wheel.name} is for {wheel.platform} already",
+            help="leave it out, or merge parts alone",
+        )
+    known, machine = _asked(parts), machine_of(wheel.platform)
+    if not known and machine != this_machine():
+        known = machine
+    return parse_platform(known) if known else None
+
+
 def read(path: Path) -> Part:
-    """A wheel of some architectures; UsageError for another file, and for one that is damaged."""
+    """A wheel of some architectures, or a part; UsageError for another file, and for one that is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
     except FileNotFoundError:
         raise UsageError(f"no file {path}") from None
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
-        raise UsageError(f"{path.name} is not a wheel, or damaged: {error}") from None
+        raise UsageError(f"{path.name} is not a {_kind(path)}, or damaged: {error}") from None
     _check_files(path.name, files)
     information = [name for name in files if name.endswith(f".dist-info/{record.FILE}")]
     if len(information) != 1:
         raise UsageError(
             f"{path.name} is no wheel of some architectures: it has no .dist-info/{record.FILE}",
-            help="merge takes wheels of kbuild wheel --arch; one of all the manifest's architectures is whole",
+            help="merge takes parts of kbuild build --shard, and wheels of kbuild wheel --arch; a wheel of all the "
+            "manifest's architectures is whole",
         )
     try:
         found = record.decode(files[information[0]])
@@ -126,7 +174,11 @@ def read(path: Path) -> Part:
         raise UsageError(_unreadable(path.name, str(error)), help=_REPEAT) from None
     if not is_whole:
         raise UsageError(_unreadable(path.name, "it is incomplete"), help=_REPEAT)
-    return Part(path.name, path.stem.rpartition("-")[2], found, files)
+    return Part(path.name, "" if found.part else path.stem.rpartition("-")[2], found, files)
+
+
+def _kind(path: Path) -> str:
+    return "part" if path.suffix == PART else "wheel"
 
 
 def _unreadable(name: str, why: str) -> str:
@@ -137,7 +189,7 @@ def _check_files(wheel: str, files: Mapping[str, bytes]) -> None:
     """UsageError unless a wheel has the files that its RECORD lists, as they were."""
     listed = next((name for name in files if name.endswith(".dist-info/RECORD")), None)
     if listed is None:
-        raise UsageError(f"{wheel} is not a wheel: it has no .dist-info/RECORD")
+        raise UsageError(f"{wheel} is not a {_kind(Path(wheel))}: it has no .dist-info/RECORD")
     lines = files[listed].decode(errors="replace").splitlines()
     digests = {row[0]: row[1] for row in csv.reader(lines, strict=False) if len(row) == 3}
     for name in sorted({*files, *digests}):
@@ -148,16 +200,21 @@ def _check_files(wheel: str, files: Mapping[str, bytes]) -> None:
 
 
 def check(parts: Sequence[Part]) -> None:
-    """UsageError unless the wheels are of one build by this kbuild, for different architectures."""
+    """UsageError unless all are of one build by this kbuild, and together have each variant of their architectures
+    once."""
     first = parts[0]
-    for part in parts[1:]:
-        for name, text in _INPUTS.items():
-            mine, other = part.record.inputs[name], first.record.inputs[name]
+    wheels = [part for part in parts if part.platform]
+    for name, text in _INPUTS.items():
+        compared = wheels if name == "platform" else parts
+        for part in compared[1:]:
+            mine, other = part.record.inputs[name], compared[0].record.inputs[name]
             if mine != other:
-                raise UsageError(f"{part.name} {_difference(name, text, mine, other, first)}", help=_REPEAT)
-        if machine_of(part.platform) != machine_of(first.platform):
+                said = _difference(name, text, mine, other, compared[0])
+                raise UsageError(f"{part.name} {said}", help=_REPEAT)
+    for part in wheels[1:]:
+        if machine_of(part.platform) != machine_of(wheels[0].platform):
             raise UsageError(
-                f"{part.name} is for {part.platform}, and {first.name} for {first.platform}",
+                f"{part.name} is for {part.platform}, and {wheels[0].name} for {wheels[0].platform}",
                 help="merge the wheels of each platform by themselves",
             )
     made_by, this = first.record.inputs["kbuild"], kbuild_identity()
@@ -166,18 +223,9 @@ def check(parts: Sequence[Part]) -> None:
         by = f"kbuild {version}" if version != this["version"] else f"another kbuild {version}"
         raise UsageError(
             f"{first.name} was made by {by}, and this is kbuild {this['version']}",
-            help="merge with the kbuild that has built the wheels",
+            help="merge with the kbuild that has built the parts",
         )
-    seen: dict[str, Part] = {}
-    for part in parts:
-        for arch in part.record.archs:
-            if arch in seen:
-                raise UsageError(
-                    f"{part.name} and {seen[arch].name} both have {arch}",
-                    help="give one wheel for each architecture",
-                )
-            seen[arch] = part
-        _check_archives(part)
+    check_complete([(part.name, part.record) for part in parts])
 
 
 def _difference(name: str, text: str, mine: Any, other: Any, first: Part) -> str:
@@ -194,25 +242,37 @@ def _difference(name: str, text: str, mine: Any, other: Any, first: Part) -> str
     return said
 
 
-def _check_archives(part: Part) -> None:
-    """UsageError unless the wheel has the cubins that its rows name."""
-    folder = part.record.manifest.package.path
-    for variant, facts in part.record.rows:
-        archive = part.files.get(f"{folder}/cubins/{facts['archive']}.kbz", b"")
-        if variant.arch not in part.record.archs or index_digest(archive) != facts["archive_sha256"]:
-            raise UsageError(
-                f"{part.name} is damaged: it lacks cubins of {variant.arch}", help="build it again"
-            )
-
-
-def _rows(parts: Sequence[Part]) -> list[Any]:
-    """The variants of all wheels in the order of one build: by kernel, then by architecture, as written."""
+def _built(parts: Sequence[Part]) -> tuple[list[Built], dict[str, Packed]]:
+    """The variants of all parts in the order of one build, and their code as it is compressed, where this machine would
+    compress it to the same; UsageError where a part lacks code that it lists."""
     manifest = parts[0].record.manifest
-    kernels = [kernel.name for kernel in manifest.kernels]
-    rows = [row for part in parts for row in part.record.rows]
-    return sorted(
-        rows, key=lambda row: (kernels.index(row[0].kernel), manifest.package.archs.index(row[0].arch))
-    )
+    kernels = {kernel.name: place for place, kernel in enumerate(manifest.kernels)}
+    archs = {arch: place for place, arch in enumerate(manifest.package.archs)}
+    found: list[tuple[tuple[int, int, int], Built]] = []
+    packed: dict[str, Packed] = {}
+    for part in parts:
+        entries: dict[tuple[str, str], bytes] = {}
+        for arch in part.record.archs:
+            name = f"{manifest.package.path}/cubins/{arch}.kbz"
+            if name not in part.files:  # The manifest excludes all its variants, or the shard has none.
+                continue
+            try:
+                of_arch, blobs = decode(part.files[name])
+            except ValueError as error:
+                raise UsageError(f"{part.name} is damaged: {name}: {error}", help="build it again") from None
+            entries |= {(arch, entry.key): entry.data for entry in of_arch}
+            packed |= blobs if part.record.zlib == zlib.ZLIB_RUNTIME_VERSION else {}
+        for (variant, facts), place in zip(part.record.rows, places_of(part.record)):
+            code = entries.get((variant.arch, facts["key"]))
+            ptx = entries.get((variant.arch, facts.get("ptx_key", "")))
+            if code is None or bytes_digest(code) != facts["sha256"] or ("ptx_key" in facts and ptx is None):
+                raise UsageError(
+                    f"{part.name} is damaged: it lacks cubins of {variant.arch}: {variant.name}",
+                    help="build it again",
+                )
+            order = kernels[variant.kernel], archs[variant.arch], place
+            found.append((order, Built(variant, facts, code, ptx)))
+    return [built for _, built in sorted(found, key=lambda item: item[0])], packed
 
 
 def _distribution(part: Part) -> Distribution:

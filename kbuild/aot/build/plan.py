@@ -32,7 +32,7 @@ HEADERS = f"{STATE}/headers"
 LAUNCHER_JOB = f"{STATE}/launcher.json"
 LAUNCHER_RECORD = f"{STATE}/launcher.o.json"
 WHEEL = f"{STATE}/wheel.json"
-"""Record of the last step: `wheel` is the path of the wheel within the build directory."""
+"""Record of the last step: `wheel` is the path of the wheel, or of the part, within the build directory."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def plan(
     lines to digests that know these; `compiler` and `tools` are digests as well.  `package`, if given, is
     the other inputs of the package besides manifest and cubins; without it no package is made.  Its entry
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests
-    `templates` and `cc_digest`.
+    `templates` and `cc_digest`; a part of a build has none.
     """
     jobs = tuple(
         job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places, manifest.package)
@@ -178,21 +178,28 @@ def plan(
         everything = canonical_json(
             {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
         )
-        launcher = canonical_json({name: package[name] for name in ("templates", "cc_digest", "launcher")})
         files.append((PACKAGE, everything))
         files.append(
             (f"{STATE}/assemble.json", canonical_json({"package": PACKAGE}))
         )  # Short, as all jobs are.
-        files.append((LAUNCHER_JOB, launcher))
-        # First, for the last steps to have nothing left but what needs the cubins.
-        edges.insert(0, _launcher_edge(launcher))
+        if "launcher" in package:
+            launcher = launcher_job(package)
+            files.append((LAUNCHER_JOB, launcher))
+            # First, for the last steps to have nothing left but what needs the cubins.
+            edges.insert(0, _launcher_edge(launcher))
         edges.append(_package_edge(everything, manifest.package.name, edges))
     return Plan(jobs, tuple(edges), tuple(files))
 
 
+def launcher_job(package: Mapping[str, Any]) -> bytes:
+    """The job of the step that compiles the launcher, from the inputs of a package."""
+    return canonical_json({name: package[name] for name in ("templates", "cc_digest", "launcher")})
+
+
 def made_of(identity: str, records: Iterable[bytes]) -> str:
-    """Digest of all inputs of the last step: its identity, and the records of what it reads."""
-    return digest([identity, *(bytes_digest(record) for record in records)])
+    """Digest of all inputs of a step: its identity, and the records of what it reads, if anything."""
+    read = [bytes_digest(record) for record in records]
+    return digest([identity, *read]) if read else identity
 
 
 def is_last(job: bytes) -> bool:

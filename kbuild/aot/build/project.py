@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from kbuild.aot import toolchain
 from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.platforms import parse_platform
-from kbuild.aot.build import ninja, records
+from kbuild.aot.artifact.record import Coverage
+from kbuild.aot.build import ninja, records, shards
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.launcher import core_commands, foreign_headers
@@ -23,6 +24,7 @@ from kbuild.aot.build.plan import HEADERS, STATE, WHEEL, Plan, made_of, manifest
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.results import BuildResult, failure_of, publish
 from kbuild.aot.build.service import Service
+from kbuild.aot.build.shards import WHOLE, Shard
 from kbuild.aot.build.step import CACHED
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import (
@@ -62,6 +64,9 @@ class BuildOptions:
     """Architectures to build for; all of the manifest when empty."""
     kernels: tuple[str, ...] = ()
     """Kernels to build, without a package; all, with it, when empty."""
+    shard: Shard | None = None
+    """The variants to build of those of `archs` and `kernels`; they become a part that `merge` joins with others, and no
+    package."""
     jobs: int = 0
     """Steps at a time; 0 leaves it to ninja."""
     keep_going: bool = False
@@ -87,9 +92,23 @@ class BuildOptions:
     source_digest: str = field(default_factory=lambda: SOURCE_DIGEST)
     """The function that gives the digest of a kernel's source closure."""
 
+    @property
+    def packs(self) -> bool:
+        """Whether what is compiled is packed, into a wheel or a part."""
+        return not self.kernels or self.shard is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all variants of the manifest are built."""
+        return not self.archs and not self.kernels and self.shard is None
+
 
 def build(options: BuildOptions, progress: Progress) -> BuildResult:
     """Builds a project; raises KbuildError if it cannot begin; failures of single variants are in the result."""
+    if options.shard and options.platform:
+        raise UsageError(
+            "a shard has no launcher, which alone is of a platform", help="kbuild merge takes --platform"
+        )
     manifest = load(options.project / MANIFEST, options.display)
     # The table only adds variants: everything else of the manifest stays as written.
     tuned, warnings = with_table(
@@ -105,20 +124,36 @@ def build(options: BuildOptions, progress: Progress) -> BuildResult:
     archs = ", ".join(_archs(options, manifest))
     for kernel in expansion.kernels_left_out:
         progress.message(f"note: {kernel} is left out: the manifest excludes it everywhere on {archs}")
-    return build_variants(options, manifest, expansion, options.project / BUILD, progress)
+    part = None
+    if options.shard:
+        whole = expand_known(tuned, options.archs, (), options.compile) if options.kernels else expansion
+        expansion = options.shard.of_expansion(expansion)
+        places = shards.places(whole)
+        part = Coverage(
+            options.shard.text,
+            tuple(kernel.name for kernel in manifest.kernels if kernel.name in options.kernels),
+            shards.counts(whole),
+            tuple(places[variant] for variant in expansion.variants),
+        )
+    return build_variants(options, manifest, expansion, options.project / BUILD, progress, part)
 
 
 def build_variants(
-    options: BuildOptions, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress
+    options: BuildOptions,
+    manifest: Manifest,
+    expansion: Expansion,
+    directory: Path,
+    progress: Progress,
+    part: Coverage | None = None,
 ) -> BuildResult:
-    """Builds some variants of a manifest in a directory; as `build`."""
+    """Builds some variants of a manifest in a directory; as `build`.  Of a shard, `part` says which they are."""
     with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
         ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
         if not options.dry_run:
             _write_settings(options, ptxas, directory)
             if not (directory / STATE / "build.ninja").exists():  # Everything has to be done.
                 service.expect(len(expansion.variants))
-        planned = _plan(options, manifest, expansion, ptxas, directory)
+        planned = _plan(options, manifest, expansion, ptxas, directory, part)
         if options.dry_run:
             return BuildResult(planned.jobs, (), 0, (), expansion)
         made = _prepare(options, planned, directory)
@@ -178,12 +213,16 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def load_variants(
-    project: Path, archs: Iterable[str], kernels: Iterable[str], options: CompileOptions
+    project: Path,
+    archs: Iterable[str],
+    kernels: Iterable[str],
+    options: CompileOptions,
+    shard: Shard = WHOLE,
 ) -> tuple[Manifest, Expansion]:
     """A project's manifest, and its variants as `build` makes them with these options."""
     manifest = load(project / MANIFEST, (project / MANIFEST).as_posix())
     tuned, _ = with_table(manifest, project, resolve(SOURCE_DIGEST))
-    return manifest, expand_known(tuned, archs, kernels, options)
+    return manifest, shard.of_expansion(expand_known(tuned, archs, kernels, options))
 
 
 def expand_known(
@@ -206,30 +245,39 @@ def expand_known(
 
 
 def _plan(
-    options: BuildOptions, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path
+    options: BuildOptions,
+    manifest: Manifest,
+    expansion: Expansion,
+    ptxas: toolchain.Tool,
+    directory: Path,
+    part: Coverage | None,
 ) -> Plan:
     digests = FileDigests(directory / STATE / "digests.json")
     tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
     package = None
-    if not options.kernels:
-        platform = parse_platform(options.platform) if options.platform else None
-        cc = toolchain.find_cc(options.environment, platform)
-        headers = foreign_headers(platform.machine) if platform and platform.is_foreign else {}
-        for name, data in headers.items():
-            write_if_changed(directory / HEADERS / name, data)
-        package = {
-            "archs": _archs(options, manifest),
-            "inputs": _inputs(options, manifest, tools),
-            "templates": templates_digest(),
-            "cc": [cc.path, *cc.arguments],
-            "cc_digest": digests.get(Path(cc.path)),
-            "launcher": core_commands([cc.path, *cc.arguments], HEADERS if headers else ""),
-        }
+    if options.packs:
+        package = {"archs": _archs(options, manifest), "inputs": _inputs(options, manifest, tools)}
+        package |= {"part": asdict(part)} if part else _launcher(options, directory, digests)
     write_if_changed(directory / STATE / "digests.json", digests.record())
     closures = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
     with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
     places = _source_digests(options, manifest, with_places, True) if with_places else {}
     return plan(manifest, expansion, closures, compiler_digest(), tools, package, places)
+
+
+def _launcher(options: BuildOptions, directory: Path, digests: FileDigests) -> dict[str, Any]:
+    """What the launcher of a package is compiled from, and how."""
+    platform = parse_platform(options.platform) if options.platform else None
+    cc = toolchain.find_cc(options.environment, platform)
+    headers = foreign_headers(platform.machine) if platform and platform.is_foreign else {}
+    for name, data in headers.items():
+        write_if_changed(directory / HEADERS / name, data)
+    return {
+        "templates": templates_digest(),
+        "cc": [cc.path, *cc.arguments],
+        "cc_digest": digests.get(Path(cc.path)),
+        "launcher": core_commands([cc.path, *cc.arguments], HEADERS if headers else ""),
+    }
 
 
 def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str]) -> dict[str, Any]:
@@ -280,7 +328,7 @@ def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Pat
         "project": os.path.abspath(options.project),
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,
-        "package": not options.kernels,
+        "package": options.packs,
         "ptxas": ptxas.path,
         "compiler": options.compiler,
         "source_digest": options.source_digest,
@@ -298,7 +346,7 @@ def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str,
     for name, data in planned.files:
         write_if_changed(directory / name, data)
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
-    _sweep(planned, directory, is_whole=not options.archs and not options.kernels)
+    _sweep(planned, directory, options.is_whole)
     made = _made(planned, directory)
     if options.compile.strict:  # Variants compiled when that was a warning are compiled again.
         made = {name: record for name, record in made.items() if not record.get("serialized")}
@@ -315,9 +363,7 @@ def _made(planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
     for edge in planned.edges:
         if all(name in made for name in edge.reads):
             read = [(directory / name).read_bytes() for name in edge.reads]
-            found = records.read(
-                directory, edge.record, made_of(edge.identity, read) if read else edge.identity
-            )
+            found = records.read(directory, edge.record, made_of(edge.identity, read))
             if found is not None:
                 made[edge.record] = found[0]
     return made

@@ -48,7 +48,7 @@ class BuildResult:
     expansion: Expansion
     """All variants of the manifest, and what it leaves out."""
     wheel: Path | None = None
-    """The wheel, unless something failed or kernels were named."""
+    """The wheel, or the part of a shard, unless something failed or kernels alone were named."""
     facts: tuple[dict[str, Any], ...] = ()
     """Facts of the variants that are built, in order."""
 
@@ -94,10 +94,12 @@ def grouped(failures: Sequence[KbuildError]) -> list[KbuildError]:
 
 def publish(source: Path, dist: Path) -> Path:
     """Puts the wheel into `dist`, in place of those of the same version for this machine; equal bytes are left
-    alone, and so are wheels for other machines."""
+    alone, and so are wheels for other machines.  A part is put beside what is there."""
     target = dist / source.name
     name, version, *_ = source.name.split("-")
     write_files({target: source.read_bytes()})
+    if target.suffix != ".whl":
+        return target
     for other in dist.glob(f"{name}-{version}-*.whl"):
         if other != target and machine_of(_platform(other)) == machine_of(_platform(target)):
             other.unlink()

@@ -54,7 +54,7 @@ def run(job: bytes) -> int:
             from kbuild.aot.build.launcher import compile_launcher  # As above.
 
             cache = settings.get("cache")
-            compile_launcher(job, fields["launcher"], Cache(Path(cache) if cache else None))
+            compile_launcher(job, Cache(Path(cache) if cache else None))
         else:
             os.chdir(settings["project"])
             if compile_job(Job.decode(fields), settings, build):

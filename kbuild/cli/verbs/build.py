@@ -55,6 +55,7 @@ def request_of(options: argparse.Namespace) -> builder.BuildOptions:
         environment=options.environment,
         archs=tuple(options.archs),
         kernels=tuple(options.kernels),
+        shard=getattr(options, "shard", None),
         jobs=options.jobs or number(options.environment, "MAX_JOBS") or 0,
         keep_going=options.keep_going,
         platform=parse_platform(options.platform).text if options.platform else "",
@@ -109,7 +110,8 @@ def _summary(result: results.BuildResult, build: Path, seconds: float) -> str:
     summary = ", ".join(done) or "nothing had to be compiled"
     lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {summary}; {seconds:.1f} s")
     if result.wheel:
-        lines.append(f"wheel: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
+        what = "wheel" if result.wheel.suffix == ".whl" else "part"
+        lines.append(f"{what}: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot.build.project import BUILD, load_variants
+from kbuild.aot.build.shards import WHOLE
 from kbuild.aot.identity import unseal
 from kbuild.aot.manifest.expand import notes_on_size, notes_on_sources
 from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
@@ -16,7 +17,9 @@ from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
 
 def run(options: argparse.Namespace) -> int:
     project = Path(options.directory)
-    manifest, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
+    manifest, expansion = load_variants(
+        project, options.archs, options.kernels, compile_options(options), options.shard or WHOLE
+    )
     rows: list[dict[str, Any]] = []
     for variant in expansion.variants:
         facts = project / BUILD / variant.arch / variant.kernel / f"{variant.file_name}.json"

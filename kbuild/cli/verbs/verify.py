@@ -15,6 +15,7 @@ from pathlib import Path
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.build.project import load_variants
+from kbuild.aot.build.shards import WHOLE
 from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.reader import suggestion
@@ -32,7 +33,9 @@ _GUESSED = "one launch is guessed, with arrays as large as what it touches"
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     project = Path(options.directory)
-    manifest, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
+    manifest, expansion = load_variants(
+        project, options.archs, options.kernels, compile_options(options), options.shard or WHOLE
+    )
     variants = _chosen(expansion, options)
     left_out = {kernel.name: kernel.unverified for kernel in manifest.kernels if kernel.unverified}
     for name in dict.fromkeys(variant.kernel for variant in variants if variant.kernel in left_out):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
-from kbuild.cli.parser_ci import add_merge, add_shard
+from kbuild.cli.parser_ci import add_ci, add_merge, add_shard
 from kbuild.errors import UsageError, nearest
 from kbuild.options import Option, options
 
@@ -22,6 +22,7 @@ examples:
   kbuild build --arch sm_90 matmul              one kernel for one architecture
   kbuild build --shard 3/8                      an eighth of the variants, as a part of the wheel
   kbuild merge dist/*.part                      the wheel of all parts
+  kbuild ci github --shards 8                   the workflow that does so in eight jobs
   kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
                                                 one function, and what the compiler makes of it
   kbuild list -v                                the variants of kernels.toml, with registers and spills
@@ -167,6 +168,7 @@ def _add_building(verbs: _Verbs) -> None:
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
     add_merge(verbs.add)
+    add_ci(verbs.add)
     _add_options(build, "debug", "lineinfo", "strict")
     _add_options(wheel, "debug", "strict")
 

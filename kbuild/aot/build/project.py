@@ -16,7 +16,7 @@ from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.artifact.record import Coverage
-from kbuild.aot.build import ninja, records, shards
+from kbuild.aot.build import costs, ninja, records, shards
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.launcher import core_commands, foreign_headers
@@ -439,6 +439,7 @@ def _result(
         if job.variant.name in steps and output not in failed
     )
     cached = run.printed.count(CACHED)
+    costs.remember(directory, run.printed)
     if compiled and options.cache:
         Cache(options.cache).trim()
     facts = tuple(made[job.record] for job in planned.jobs if job.record in made)

@@ -56,7 +56,8 @@ def add_ci(add: AddVerb) -> None:
 
 
 def _count(text: str) -> int:
-    from kbuild.aot.build.shards import MOST  # As below.
+    # Only for those who ask for shards: it loads the model of manifests.
+    from kbuild.aot.shards.shard import MOST
 
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= MOST):
         raise argparse.ArgumentTypeError(f"expected a number from 1 to {MOST:,}, found {text!r}")
@@ -64,8 +65,6 @@ def _count(text: str) -> int:
 
 
 def _shard(text: str) -> Any:
-    from kbuild.aot.build.shards import (
-        Shard,  # Only for those who ask for one: it loads the manifest's model.
-    )
+    from kbuild.aot.shards.shard import Shard  # As above.
 
     return Shard.parse(text)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kbuild.aot.identity import bytes_digest
+from kbuild.aot.syntax import syntax_tree
 from kbuild.compiler.frontend.sources import lookup
 
 
@@ -35,7 +36,7 @@ def digests(names: Iterable[str], root: Path) -> dict[str, str]:
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = syntax_tree(file)
     except (SyntaxError, ValueError, RecursionError):
         return  # The kernel that needs it reports that.
     folder = str(file.parent)

@@ -30,12 +30,12 @@ from kbuild.aot.build.plan import (
     made_of,
     manifest_digest,
 )
-from kbuild.aot.build.shards import Shard
 from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest, Package
+from kbuild.aot.shards.shard import Shard
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 from kbuild.targets import devices_of

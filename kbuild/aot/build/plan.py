@@ -9,12 +9,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from kbuild.aot.identity import bytes_digest, canonical_json, digest, request_digest
 from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.model import Kernel, Manifest, Package, Value
+from kbuild.options import CompileOptions
 from kbuild.targets import find_target
 
 STATE = ".kbuild"
@@ -109,6 +110,11 @@ class Job:
         return shlex.join(words + self.variant.options.arguments())
 
 
+@lru_cache(maxsize=4096)
+def _code(options: CompileOptions) -> Mapping[str, object]:
+    return options.code()
+
+
 def _word(value: Value) -> str:
     """A compile-time value on the command line; in quotes where it would be read as something else than a
     word."""
@@ -168,12 +174,13 @@ def plan(
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests
     `templates` and `cc_digest`; a part of a build has none.
     """
+    kernels = {kernel.name: kernel for kernel in manifest.kernels}
     jobs = tuple(
-        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places, manifest.package)
+        job_of(kernels[variant.kernel], variant, sources, compiler, tools, places, manifest.package)
         for variant in expansion.variants
     )
-    edges = [_compile_edge(job) for job in jobs]
     files = [(job.file, job.encode()) for job in jobs]
+    edges = [_compile_edge(job, text) for job, (_, text) in zip(jobs, files)]
     if package is not None:
         everything = canonical_json(
             {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
@@ -228,14 +235,14 @@ def job_of(
         "signature": variant.signature,
         "constexprs": sorted(constexprs),
         "target": variant.arch,
-        "options": variant.options.code(),
+        "options": _code(variant.options),
     }
     if places and variant.options.names_lines:
         request["places"] = [kernel.source, places[kernel.name]]
     source = sources[kernel.name]
     identity, portable = request_digest(request, source, compiler, tools), ""
     if package and variant.arch in package.ptx_archs and find_target(variant.arch).accelerated_arch:
-        request["options"] = variant.portable().options.code()
+        request["options"] = _code(variant.portable().options)
         portable = request_digest(request, source, compiler, tools)
     return Job(variant, kernel.source, kernel.function, constexprs, identity, source, portable)
 
@@ -256,9 +263,10 @@ def _launcher_edge(job: bytes) -> Edge:
     )
 
 
-def _compile_edge(job: Job) -> Edge:
+def _compile_edge(job: Job, text: bytes) -> Edge:
+    """The step that compiles a variant; `text` is the encoded job."""
     outputs = tuple(f"{job.stem}.{suffix}" for suffix in ("cubin", "json", "ptx"))
-    return Edge(job.file, outputs, job.record, bytes_digest(job.encode()), f"compile {job.variant.name}")
+    return Edge(job.file, outputs, job.record, bytes_digest(text), f"compile {job.variant.name}")
 
 
 def _package_edge(package: bytes, name: str, others: Sequence[Edge]) -> Edge:

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kbuild.aot import toolchain
-from kbuild.aot.artifact import sources
-from kbuild.aot.artifact.distribution import read_distribution
-from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.artifact.record import Coverage
-from kbuild.aot.build import costs, ninja, records, shards
+from kbuild.aot.build import ninja, records, unchanged
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
-from kbuild.aot.build.launcher import core_commands, foreign_headers
-from kbuild.aot.build.plan import HEADERS, STATE, WHEEL, Plan, made_of, manifest_digest, plan
+from kbuild.aot.build.directory import lock, sweep
+from kbuild.aot.build.inputs import (
+    BuildOptions,
+    PlanInputs,
+    archs_of,
+    plan_inputs,
+    request_of,
+    source_digests,
+)
+from kbuild.aot.build.plan import STATE, WHEEL, Plan, made_of, plan
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.results import BuildResult, failure_of, publish
+from kbuild.aot.build.results import BuildResult, Details, failure_of, publish, totals_of
 from kbuild.aot.build.service import Service
-from kbuild.aot.build.shards import WHOLE, Shard
 from kbuild.aot.build.step import CACHED
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import (
-    FileDigests,
-    bytes_digest,
     canonical_json,
-    compiler_digest,
-    kbuild_identity,
-    templates_digest,
+    unseal,
 )
 from kbuild.aot.manifest.expand import Expansion, expand, notes_on_size, notes_on_sources
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.manifest.reader import suggestion
-from kbuild.aot.manifest.tuned import FILE as TUNED
 from kbuild.aot.manifest.tuned import with_table
-from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
-from kbuild.options import DEFAULTS, CompileOptions
+from kbuild.aot.shards import costs
+from kbuild.aot.shards.complete import coverage
+from kbuild.aot.shards.shard import WHOLE, Shard
+from kbuild.errors import ToolError, UsageError
+from kbuild.options import CompileOptions
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
@@ -53,54 +53,16 @@ _KBUILD = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class BuildOptions:
-    """The request for a build."""
+class Prepared:
+    """What `build` knows before it plans."""
 
-    project: Path
-    """Directory with the manifest."""
-    environment: Mapping[str, str]
-    """Where tools are found, and what they run with."""
-    archs: tuple[str, ...] = ()
-    """Architectures to build for; all of the manifest when empty."""
-    kernels: tuple[str, ...] = ()
-    """Kernels to build, without a package; all, with it, when empty."""
-    shard: Shard | None = None
-    """The variants to build of those of `archs` and `kernels`; they become a part that `merge` joins with others, and no
-    package."""
-    jobs: int = 0
-    """Steps at a time; 0 leaves it to ninja."""
-    keep_going: bool = False
-    """Whether to go on with other variants when one fails."""
-    platform: str = ""
-    """The platform of the wheel, `aarch64` or `manylinux_2_28_aarch64`; this machine when empty."""
-    compile: CompileOptions = DEFAULTS
-    """Options for all variants in addition to the manifest's, such as `debug` and `strict`."""
-    verbose: bool = False
-    """Whether failures show where in kbuild they happened."""
-    dry_run: bool = False
-    """Whether to stop before anything is compiled."""
-    cache: Path | None = None
-    """Directory of the cache; None for no cache."""
-    dist: Path | None = None
-    """Where to put the wheel; `dist` of the project when None."""
-    epoch: int | None = None
-    """SOURCE_DATE_EPOCH."""
-    display: str = MANIFEST
-    """The manifest's name in messages."""
-    compiler: str = field(default_factory=lambda: COMPILER)
-    """The function that compiles, as `module:function`."""
-    source_digest: str = field(default_factory=lambda: SOURCE_DIGEST)
-    """The function that gives the digest of a kernel's source closure."""
-
-    @property
-    def packs(self) -> bool:
-        """Whether what is compiled is packed, into a wheel or a part."""
-        return not self.kernels or self.shard is not None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all variants of the manifest are built."""
-        return not self.archs and not self.kernels and self.shard is None
+    inputs: PlanInputs
+    request: str = ""
+    """Digest of all that the plan is made from, by which `unchanged.py` knows the build; empty where that is not known."""
+    notes: tuple[str, ...] = ()
+    """What was said of the variants."""
+    part: Coverage | None = None
+    """Of a shard, which variants it has."""
 
 
 def build(options: BuildOptions, progress: Progress) -> BuildResult:
@@ -109,33 +71,71 @@ def build(options: BuildOptions, progress: Progress) -> BuildResult:
         raise UsageError(
             "a shard has no launcher, which alone is of a platform", help="kbuild merge takes --platform"
         )
+    options = _completed(options)
     manifest = load(options.project / MANIFEST, options.display)
     # The table only adds variants: everything else of the manifest stays as written.
     tuned, warnings = with_table(
         manifest, options.project, lambda *source: resolve(options.source_digest)(*source)
     )
+    _check_names(tuned, options.archs, options.kernels)
     for warning in warnings:
         progress.message(f"warning: {warning}")
-    expansion = expand_known(tuned, options.archs, options.kernels, options.compile)
     for note in notes_on_sources(manifest, options.kernels):
         progress.message(f"note: {note}")
-    for note in notes_on_size(tuned, expansion):
-        progress.message(f"warning: {note}")
-    archs = ", ".join(_archs(options, manifest))
-    for kernel in expansion.kernels_left_out:
-        progress.message(f"note: {kernel} is left out: the manifest excludes it everywhere on {archs}")
+    directory = options.project / BUILD
+    with lock(directory, progress):
+        inputs = plan_inputs(options, manifest, directory)
+        request = "" if options.dry_run else request_of(options, tuned, inputs)
+        totals = unchanged.noted(directory, request) if request else None
+        if totals is not None:
+            for note in totals.notes:
+                progress.message(note)
+            return _unchanged(options, manifest, tuned, directory, totals)
+    expansion = expand_known(tuned, options.archs, options.kernels, options.compile)
+    notes = tuple(_notes(options, tuned, expansion))
+    for note in notes:
+        progress.message(note)
     part = None
     if options.shard:
         whole = expand_known(tuned, options.archs, (), options.compile) if options.kernels else expansion
         expansion = options.shard.of_expansion(expansion)
-        places = shards.places(whole)
-        part = Coverage(
-            options.shard.text,
-            tuple(kernel.name for kernel in manifest.kernels if kernel.name in options.kernels),
-            shards.counts(whole),
-            tuple(places[variant] for variant in expansion.variants),
-        )
-    return build_variants(options, manifest, expansion, options.project / BUILD, progress, part)
+        named = tuple(kernel.name for kernel in manifest.kernels if kernel.name in options.kernels)
+        part = coverage(options.shard, named, whole, expansion)
+    prepared = Prepared(inputs, request, notes, part)
+    return build_variants(options, manifest, expansion, directory, progress, prepared)
+
+
+def _completed(options: BuildOptions) -> BuildOptions:
+    """Options with kbuild's functions where they name none."""
+    compiler, source_digest = options.compiler or COMPILER, options.source_digest or SOURCE_DIGEST
+    return replace(options, compiler=compiler, source_digest=source_digest)
+
+
+def _notes(options: BuildOptions, manifest: Manifest, expansion: Expansion) -> Iterator[str]:
+    """What a build says of its variants before it makes them."""
+    for note in notes_on_size(manifest, expansion):
+        yield f"warning: {note}"
+    archs = ", ".join(archs_of(options, manifest))
+    for kernel in expansion.kernels_left_out:
+        yield f"note: {kernel} is left out: the manifest excludes it everywhere on {archs}"
+
+
+def _unchanged(
+    options: BuildOptions, manifest: Manifest, tuned: Manifest, directory: Path, totals: unchanged.Totals
+) -> BuildResult:
+    """The result of a build that has nothing to do."""
+
+    def details() -> Details:
+        expansion = expand_known(tuned, options.archs, options.kernels, options.compile)
+        if options.shard:
+            expansion = options.shard.of_expansion(expansion)
+        planned = _plan(options, manifest, expansion, plan_inputs(options, manifest, directory), None)
+        facts = (unseal((directory / job.record).read_bytes()) for job in planned.jobs)
+        return Details(planned.jobs, expansion, tuple(fact for fact in facts if fact is not None))
+
+    made = unseal((directory / WHEEL).read_bytes()) if options.packs else None
+    wheel = _published(options, directory, made["wheel"]) if made else None
+    return BuildResult((), 0, (), totals, details, wheel)
 
 
 def build_variants(
@@ -144,18 +144,20 @@ def build_variants(
     expansion: Expansion,
     directory: Path,
     progress: Progress,
-    part: Coverage | None = None,
+    prepared: Prepared | None = None,
 ) -> BuildResult:
-    """Builds some variants of a manifest in a directory; as `build`.  Of a shard, `part` says which they are."""
-    with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
-        ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
+    """Builds some variants of a manifest in a directory; as `build`, which has `prepared` it."""
+    options = _completed(options)
+    with lock(directory, progress) as held, _service(options, directory, held) as service:
+        prepared = prepared or Prepared(plan_inputs(options, manifest, directory))
         if not options.dry_run:
-            _write_settings(options, ptxas, directory)
+            _write_settings(options, prepared.inputs.ptxas, directory)
             if not (directory / STATE / "build.ninja").exists():  # Everything has to be done.
                 service.expect(len(expansion.variants))
-        planned = _plan(options, manifest, expansion, ptxas, directory, part)
+        planned = _plan(options, manifest, expansion, prepared.inputs, prepared.part)
         if options.dry_run:
-            return BuildResult(planned.jobs, (), 0, (), expansion)
+            totals = unchanged.Totals(len(planned.jobs))
+            return BuildResult((), 0, (), totals, lambda: Details(planned.jobs, expansion))
         made = _prepare(options, planned, directory)
         service.expect(len(planned.edges) - len(made))
         service.get_ready()
@@ -166,7 +168,7 @@ def build_variants(
 
         def run_ninja() -> ninja.NinjaOutcome:
             return ninja.run(
-                program, directory, (), environment, progress, options.jobs, options.keep_going, lock
+                program, directory, (), environment, progress, options.jobs, options.keep_going, held
             )
 
         run = run_ninja()
@@ -189,7 +191,11 @@ def build_variants(
                 f"{directory / left}: the step that makes it succeeded, but the file differs from its record",
                 help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
-        return _result(options, manifest, expansion, planned, run, made, directory)
+        result = _result(options, manifest, Details(planned.jobs, expansion), run, made, directory)
+        totals = replace(result.totals, notes=prepared.notes)
+        if prepared.request and run.code == 0 and len(made) == len(planned.edges):
+            unchanged.note(directory, prepared.request, totals)
+        return replace(result, totals=totals)
 
 
 def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Service:
@@ -230,6 +236,15 @@ def expand_known(
 ) -> Expansion:
     """The variants of architectures and kernels named on the command line, with the options given there;
     UsageError if the manifest has no such ones."""
+    _check_names(manifest, archs, kernels)
+    expansion = expand(manifest, archs, kernels)
+    if not expansion.variants:
+        raise UsageError("the manifest excludes every variant of the architectures and kernels named")
+    return expansion.requested(options)
+
+
+def _check_names(manifest: Manifest, archs: Iterable[str], kernels: Iterable[str]) -> None:
+    """UsageError unless the manifest has these architectures and kernels."""
     known = {
         "architecture": manifest.package.archs,
         "kernel": tuple(kernel.name for kernel in manifest.kernels),
@@ -238,88 +253,20 @@ def expand_known(
         for name in names:
             if name not in known[what]:
                 raise UsageError(f"no {what} {name} in the manifest", help=suggestion(name, known[what]))
-    expansion = expand(manifest, archs, kernels)
-    if not expansion.variants:
-        raise UsageError("the manifest excludes every variant of the architectures and kernels named")
-    return expansion.requested(options)
 
 
 def _plan(
     options: BuildOptions,
     manifest: Manifest,
     expansion: Expansion,
-    ptxas: toolchain.Tool,
-    directory: Path,
+    inputs: PlanInputs,
     part: Coverage | None,
 ) -> Plan:
-    digests = FileDigests(directory / STATE / "digests.json")
-    tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
-    package = None
-    if options.packs:
-        package = {"archs": _archs(options, manifest), "inputs": _inputs(options, manifest, tools)}
-        package |= {"part": asdict(part)} if part else _launcher(options, directory, digests)
-    write_if_changed(directory / STATE / "digests.json", digests.record())
-    closures = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
+    package = {**inputs.package, "part": asdict(part)} if inputs.package and part else inputs.package
+    closures = source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
     with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
-    places = _source_digests(options, manifest, with_places, True) if with_places else {}
-    return plan(manifest, expansion, closures, compiler_digest(), tools, package, places)
-
-
-def _launcher(options: BuildOptions, directory: Path, digests: FileDigests) -> dict[str, Any]:
-    """What the launcher of a package is compiled from, and how."""
-    platform = parse_platform(options.platform) if options.platform else None
-    cc = toolchain.find_cc(options.environment, platform)
-    headers = foreign_headers(platform.machine) if platform and platform.is_foreign else {}
-    for name, data in headers.items():
-        write_if_changed(directory / HEADERS / name, data)
-    return {
-        "templates": templates_digest(),
-        "cc": [cc.path, *cc.arguments],
-        "cc_digest": digests.get(Path(cc.path)),
-        "launcher": core_commands([cc.path, *cc.arguments], HEADERS if headers else ""),
-    }
-
-
-def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str]) -> dict[str, Any]:
-    """What a package is made of, whatever the architectures; wheels where it is the same can be joined."""
-    table = options.project / TUNED
-    return {
-        "project": manifest.package.distribution or manifest.package.name,
-        "version": manifest.package.version,
-        "kbuild": kbuild_identity(),
-        "manifest": manifest_digest(manifest),
-        "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
-        "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
-        "options": options.compile.requested(),
-        "tools": tools,
-        "distribution": read_distribution(options.project, manifest.package).digest,
-        "epoch": options.epoch,
-        "platform": options.platform or None,
-    }
-
-
-def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:
-    """The architectures that are built for, in the manifest's order."""
-    return [arch for arch in manifest.package.archs if not options.archs or arch in options.archs]
-
-
-def _source_digests(
-    options: BuildOptions, manifest: Manifest, wanted: Collection[str], places: bool = False
-) -> dict[str, str]:
-    """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if
-    asked for."""
-    function = resolve(options.source_digest)
-    found: dict[str, str] = {}
-    errors: list[KbuildError] = []
-    for kernel in manifest.kernels:
-        if kernel.name in wanted:
-            try:
-                found[kernel.name] = function(str(options.project / kernel.source), kernel.function, places)
-            except KbuildError as error:
-                errors.append(error)
-    if errors:
-        raise ErrorGroup(errors)
-    return found
+    places = source_digests(options, manifest, with_places, True) if with_places else {}
+    return plan(manifest, expansion, closures, inputs.compiler, inputs.tools, package, places)
 
 
 def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
@@ -346,7 +293,7 @@ def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str,
     for name, data in planned.files:
         write_if_changed(directory / name, data)
     write_if_changed(directory / STATE / "build.ninja", ninja.text(planned).encode())
-    _sweep(planned, directory, options.is_whole)
+    sweep(planned, directory, options.is_whole)
     made = _made(planned, directory)
     if options.compile.strict:  # Variants compiled when that was a warning are compiled again.
         made = {name: record for name, record in made.items() if not record.get("serialized")}
@@ -377,54 +324,15 @@ def _is_missing(planned: Plan, made: Mapping[str, Any], run: ninja.NinjaOutcome)
     return "" if is_blamed or not missing else missing[0]
 
 
-def _sweep(planned: Plan, directory: Path, is_whole: bool) -> None:
-    """Removes what a build that was cut off left half written; after a whole plan also what it does not know."""
-    wanted = {directory / output for edge in planned.edges for output in edge.outputs}
-    wanted |= {directory / job.portable_ptx for job in planned.jobs if job.portable}
-    wanted |= {directory / name for name, _ in planned.files}
-    for base in (directory, directory / STATE / "jobs"):
-        for path in base.glob("sm_*/*/*"):
-            if path.suffix == ".part" or (is_whole and path not in wanted):
-                path.unlink(missing_ok=True)
-    for path in [*directory.glob("*/.*.part"), *(directory / STATE).glob(".launcher-*/*")]:
-        path.unlink(missing_ok=True)
-    for path in (directory / STATE).glob(".launcher-*"):
-        path.rmdir()
-
-
-@contextmanager
-def _lock(directory: Path, progress: Progress) -> Iterator[tuple[int, ...]]:
-    """Holds the build directory for one build at a time; waits for the one before.
-
-    Yields the descriptor that holds it, none on file systems that know no locks: there builds run side by
-    side, which their own writes in one step and the cache survive, at the cost of work done twice.
-    """
-    (directory / STATE).mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory / STATE / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress.message(f"waiting for another build in {directory}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            yield ()
-            return
-        yield (handle,)
-    finally:
-        os.close(handle)
-
-
 def _result(
     options: BuildOptions,
     manifest: Manifest,
-    expansion: Expansion,
-    planned: Plan,
+    details: Details,
     run: ninja.NinjaOutcome,
     made: Mapping[str, dict[str, Any]],
     directory: Path,
 ) -> BuildResult:
-    by_output = {f"{job.stem}.cubin": job for job in planned.jobs}
+    by_output = {f"{job.stem}.cubin": job for job in details.jobs}
     places = {output: place for place, output in enumerate(by_output)}
     in_order = sorted(run.failures, key=lambda failure: places.get(failure.output, len(places)))
     failures = tuple(
@@ -442,8 +350,13 @@ def _result(
     costs.remember(directory, run.printed)
     if compiled and options.cache:
         Cache(options.cache).trim()
-    facts = tuple(made[job.record] for job in planned.jobs if job.record in made)
+    facts = tuple(made[job.record] for job in details.jobs if job.record in made)
     wheel = None
     if run.code == 0 and WHEEL in made:
-        wheel = publish(directory / made[WHEEL]["wheel"], options.dist or options.project / "dist")
-    return BuildResult(planned.jobs, compiled, cached, failures, expansion, wheel, facts)
+        wheel = _published(options, directory, made[WHEEL]["wheel"])
+    details = replace(details, facts=facts)
+    return BuildResult(compiled, cached, failures, totals_of(details), lambda: details, wheel)
+
+
+def _published(options: BuildOptions, directory: Path, made: str) -> Path:
+    return publish(directory / made, options.dist or options.project / "dist")

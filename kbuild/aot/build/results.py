@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kbuild.aot.artifact.platforms import machine_of
 from kbuild.aot.build import ninja
 from kbuild.aot.build.plan import LAUNCHER, Job
 from kbuild.aot.build.serve import LONGEST_COMPILE
+from kbuild.aot.build.unchanged import Totals
 from kbuild.aot.files import write_files
 from kbuild.aot.manifest.expand import Expansion
 from kbuild.aot.manifest.model import Manifest
@@ -34,23 +36,73 @@ class VariantError(ToolError):
 
 
 @dataclass(frozen=True)
-class BuildResult:
-    """The outcome of a build."""
+class Details:
+    """The variants of a build one by one."""
 
     jobs: tuple[Job, ...]
     """Everything asked for."""
+    expansion: Expansion
+    """All variants of the manifest, and what it leaves out."""
+    facts: tuple[dict[str, Any], ...] = ()
+    """Facts of the variants that are built, in order."""
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """The outcome of a build."""
+
     compiled: tuple[str, ...]
     """Names of the variants that were compiled now."""
     cached: int
     """Variants that came from the cache."""
     failures: tuple[KbuildError, ...]
     """A VariantError per variant that failed, and another error if the package did."""
-    expansion: Expansion
-    """All variants of the manifest, and what it leaves out."""
+    totals: Totals
+    """All variants in numbers."""
+    details: Callable[[], Details]
+    """Gives them one by one, which a build that has nothing to do does not need to know."""
     wheel: Path | None = None
     """The wheel, or the part of a shard, unless something failed or kernels alone were named."""
-    facts: tuple[dict[str, Any], ...] = ()
-    """Facts of the variants that are built, in order."""
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Everything asked for."""
+        return self._details.jobs
+
+    @property
+    def expansion(self) -> Expansion:
+        """All variants of the manifest, and what it leaves out."""
+        return self._details.expansion
+
+    @property
+    def facts(self) -> tuple[dict[str, Any], ...]:
+        """Facts of the variants that are built, in order."""
+        return self._details.facts
+
+    @cached_property
+    def _details(self) -> Details:
+        return self.details()
+
+
+def totals_of(details: Details) -> Totals:
+    """The numbers of a build."""
+    return Totals(
+        variants=len(details.jobs),
+        built=len(details.facts),
+        size=sum(fact["size"] for fact in details.facts),
+        warned=sum(bool(warnings_of(fact)) for fact in details.facts),
+    )
+
+
+def warnings_of(fact: Mapping[str, Any]) -> list[str]:
+    """The warnings about a cubin."""
+    spills = (
+        [f"spills {fact['spill_stores']} bytes of registers"]
+        if fact["spill_stores"] or fact["spill_loads"]
+        else []
+    )
+    # ptxas reports spills in its own words, with the same numbers.
+    return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
 
 def failure_of(failure: ninja.Failure, job: Job | None, manifest: Manifest, is_strict: bool) -> KbuildError:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import compile_job
-from kbuild.aot.build.costs import TOOK
 from kbuild.aot.build.plan import STATE, Job, is_last
 from kbuild.aot.files import why
+from kbuild.aot.shards.costs import TOOK
 from kbuild.errors import InternalError, KbuildError, render
 
 CACHED = "@cached"

@@ -14,6 +14,7 @@ from kbuild.aot.manifest.kinds import dotted_type
 from kbuild.aot.manifest.model import Value
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, names_of
+from kbuild.aot.syntax import syntax_tree
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def functions(path: Path) -> dict[str, KernelFunction]:
     """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading
     it raises."""
     try:
-        module = ast.parse(path.read_bytes(), filename=str(path))
+        module = syntax_tree(path)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error)) from None
     return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}

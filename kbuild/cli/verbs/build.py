@@ -14,7 +14,7 @@ from kbuild.aot.build import results
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.environment import cache_directory, epoch, number
-from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
+from kbuild.cli.verbs.show import compile_options, size_of
 from kbuild.errors import ErrorGroup, KbuildError, ToolError
 
 MAX_WARNINGS = 20
@@ -80,8 +80,8 @@ def _cache(options: argparse.Namespace) -> Path | None:
 def _failed(result: results.BuildResult, keep_going: bool) -> list[KbuildError]:
     """How many variants failed, if any did."""
     variants = _variants_failed(result)
-    left = len(result.jobs) - len(result.facts) - variants
-    text = f"{variants} of {len(result.jobs)} variants failed"
+    left = result.totals.variants - result.totals.built - variants
+    text = f"{variants} of {result.totals.variants} variants failed"
     help = "" if keep_going or left <= 0 else f"-k builds the {left} that were not tried"
     return [ToolError(text, help=help)] if variants else []
 
@@ -91,24 +91,21 @@ def _variants_failed(result: results.BuildResult) -> int:
 
 
 def _summary(result: results.BuildResult, build: Path, seconds: float) -> str:
-    cubins = sum(fact["size"] for fact in result.facts)
     fresh = len(result.compiled)
     done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
     done += [f"{failed} failed"] if (failed := _variants_failed(result)) else []
-    new, older = [], 0
-    for fact in result.facts:
-        warnings = warnings_of(fact)
-        if fact["name"] in result.compiled:
-            new += [f"warning: {fact['name']}: {warning}" for warning in warnings]
-        else:
-            older += bool(warnings)
+    compiled = set(result.compiled)
+    own = [fact for fact in result.facts if fact["name"] in compiled] if compiled else []
+    new = [f"warning: {fact['name']}: {text}" for fact in own for text in results.warnings_of(fact)]
+    older = result.totals.warned - sum(bool(results.warnings_of(fact)) for fact in own)
     lines = new[:MAX_WARNINGS]
     if len(new) > MAX_WARNINGS:
         lines.append(f"and {len(new) - MAX_WARNINGS} warnings more; kbuild list -v shows them all")
     if older:
         lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
     summary = ", ".join(done) or "nothing had to be compiled"
-    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {summary}; {seconds:.1f} s")
+    totals = result.totals
+    lines.append(f"{totals.built} cubins in {build}, {size_of(totals.size)}; {summary}; {seconds:.1f} s")
     if result.wheel:
         what = "wheel" if result.wheel.suffix == ".whl" else "part"
         lines.append(f"{what}: {result.wheel}, {size_of(result.wheel.stat().st_size)}")

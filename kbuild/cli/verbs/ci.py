@@ -7,10 +7,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from kbuild.aot.build.costs import measured, seconds_of
 from kbuild.aot.build.project import BUILD, load_variants
-from kbuild.aot.ci.jobs import AXES, jobs_of
-from kbuild.aot.ci.workflows import FORMS
+from kbuild.aot.shards.costs import measured, seconds_of
+from kbuild.aot.shards.jobs import AXES, jobs_of
+from kbuild.aot.shards.workflows import FORMS
 from kbuild.cli.parser_ci import LIMIT
 from kbuild.errors import UsageError
 from kbuild.options import DEFAULTS

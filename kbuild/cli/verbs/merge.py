@@ -10,8 +10,8 @@ from pathlib import Path
 from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.build.assemble import PART
 from kbuild.aot.build.cache import Cache, usable
-from kbuild.aot.build.merge import merge
 from kbuild.aot.environment import cache_directory
+from kbuild.aot.shards.merge import merge
 from kbuild.cli.verbs.show import size_of
 
 

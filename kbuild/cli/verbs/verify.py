@@ -15,10 +15,10 @@ from pathlib import Path
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.build.project import load_variants
-from kbuild.aot.build.shards import WHOLE
 from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.reader import suggestion
+from kbuild.aot.shards.shard import WHOLE
 from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.session import LONGEST_VARIANT, VerifyOptions, verify
 from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kbuild.aot.ci.jobs import BuildJob
-from kbuild.aot.ci.text import yaml_text
+from kbuild.aot.shards.jobs import BuildJob
+from kbuild.aot.shards.yaml_text import yaml_text
 from kbuild.errors import UsageError
 
 PYTHON = "3.12"

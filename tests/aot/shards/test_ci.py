@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from kbuild.aot.build.costs import FILE, TOOK, measured, remember, seconds_of
 from kbuild.aot.build.project import load_variants
-from kbuild.aot.build.shards import SPACE, Shard, gaps, position
-from kbuild.aot.ci.jobs import BuildJob, cut, jobs_of
-from kbuild.aot.ci.text import yaml_text
-from kbuild.aot.ci.workflows import FORMS
 from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.shards.costs import FILE, TOOK, measured, remember, seconds_of
+from kbuild.aot.shards.jobs import BuildJob, cut, jobs_of
+from kbuild.aot.shards.shard import SPACE, Shard, gaps, position
+from kbuild.aot.shards.workflows import FORMS
+from kbuild.aot.shards.yaml_text import yaml_text
 from kbuild.cli import main, parser_ci
 from kbuild.cli.parser import parser
 from kbuild.options import DEFAULTS
-from tests.aot.ci.runner import Machine, run_github, run_gitlab
 from tests.aot.conftest import KERNEL
+from tests.aot.shards.runner import Machine, run_github, run_gitlab
 from tests.manifests import package_table
 
 ROOT = Path(__file__).resolve().parents[3]

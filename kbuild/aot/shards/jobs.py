@@ -4,7 +4,7 @@ verified and joined.
     variants by their positions    · ··  ·   · ···  ·· ·  ·   ··· · ·      each with its seconds
     cut where a job is full       |    a    |   b   |    c    |    d   |
 
-A job's shard is a range of positions, as `shards.py` has them: the list stays right when the manifest changes, only its
+A job's shard is a range of positions, as `shard.py` has them: the list stays right when the manifest changes, only its
 balance does not.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kbuild.aot.build.shards import DIGITS, SPACE, Shard, position
 from kbuild.aot.manifest.expand import Variant
+from kbuild.aot.shards.shard import DIGITS, SPACE, Shard, position
 
 AXES = ("arch", "kernel")
 """What jobs may be for one of."""

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.build.cache import Cache
-from kbuild.aot.build.merge import merge
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build, load_variants
-from kbuild.aot.build.shards import MOST, SPACE, WHOLE, Shard, gaps, position
+from kbuild.aot.shards.merge import merge
+from kbuild.aot.shards.shard import MOST, SPACE, WHOLE, Shard, gaps, position
 from kbuild.cli import main
 from kbuild.errors import UsageError
 from kbuild.options import DEFAULTS

@@ -28,11 +28,11 @@ from kbuild.aot.artifact.distribution import Distribution
 from kbuild.aot.artifact.platforms import Platform, machine_of, parse_platform, this_machine
 from kbuild.aot.build.assemble import PART, Built, Contents, pack, write_archives
 from kbuild.aot.build.cache import Cache
-from kbuild.aot.build.complete import check_complete, places_of
 from kbuild.aot.build.launcher import core_commands, core_objects
 from kbuild.aot.build.plan import launcher_job, manifest_digest
 from kbuild.aot.files import write_files
 from kbuild.aot.identity import FileDigests, bytes_digest, kbuild_identity, templates_digest
+from kbuild.aot.shards.complete import check_complete, places_of
 from kbuild.errors import UsageError
 
 _INPUTS = {

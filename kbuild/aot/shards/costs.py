@@ -17,6 +17,7 @@ from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import seal, unseal
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import Kernel, Manifest
+from kbuild.aot.syntax import syntax_tree
 
 FILE = f"{STATE}/seconds.json"
 """Measured seconds by the name of the variant, within the build directory."""
@@ -83,7 +84,7 @@ def estimate(variant: Variant, nodes: int) -> float:
 def _nodes(project: Path, kernel: Kernel) -> int:
     """The nodes of syntax of a kernel's function."""
     with suppress(OSError, SyntaxError, ValueError, RecursionError):
-        for node in ast.walk(ast.parse((project / kernel.source).read_bytes())):
+        for node in ast.walk(syntax_tree(project / kernel.source)):
             if isinstance(node, ast.FunctionDef) and node.name == kernel.function:
                 return sum(1 for _ in ast.walk(node))
     return _NODES

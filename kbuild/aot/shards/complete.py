@@ -5,14 +5,26 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from kbuild.aot.artifact.record import Record
-from kbuild.aot.build.shards import Shard, gaps
+from kbuild.aot.artifact.record import Coverage, Record
+from kbuild.aot.manifest.expand import Expansion, Variant
+from kbuild.aot.shards.shard import Shard, gaps
 from kbuild.errors import UsageError
 
 NamedRecord = tuple[str, Record]
 """A file's name for messages, and what it says of its build."""
 _Cell = tuple[str, str]
 """An architecture and a kernel."""
+
+
+def coverage(shard: Shard, kernels: tuple[str, ...], whole: Expansion, own: Expansion) -> Coverage:
+    """Which variants a part of a shard has: `own` of the `whole` of its architectures; `kernels` as they were named."""
+    counts: dict[str, dict[str, int]] = {}
+    places: dict[Variant, int] = {}
+    for variant in whole.variants:
+        of_arch = counts.setdefault(variant.arch, {})
+        places[variant] = of_arch.get(variant.kernel, 0)
+        of_arch[variant.kernel] = places[variant] + 1
+    return Coverage(shard.text, kernels, counts, tuple(places[variant] for variant in own.variants))
 
 
 def check_complete(parts: Sequence[NamedRecord]) -> None:

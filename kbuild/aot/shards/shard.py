@@ -109,22 +109,3 @@ def gaps(shards: Iterable[Shard]) -> Iterator[Shard]:
         covered = max(covered, shard.end)
     if covered < SPACE:
         yield Shard(covered, SPACE)
-
-
-def counts(expansion: Expansion) -> dict[str, dict[str, int]]:
-    """How many variants there are, by architecture and kernel."""
-    found: dict[str, dict[str, int]] = {}
-    for variant in expansion.variants:
-        of_arch = found.setdefault(variant.arch, {})
-        of_arch[variant.kernel] = of_arch.get(variant.kernel, 0) + 1
-    return found
-
-
-def places(expansion: Expansion) -> dict[Variant, int]:
-    """The number of each variant among those of its kernel and architecture, from 0, in the order of dispatch."""
-    seen: dict[tuple[str, str], int] = {}
-    found: dict[Variant, int] = {}
-    for variant in expansion.variants:
-        key = variant.arch, variant.kernel
-        found[variant] = seen[key] = seen.get(key, -1) + 1
-    return found

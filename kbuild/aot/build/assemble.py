@@ -86,10 +86,11 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
         raise ToolError("kernels.toml changed during the build", help="run kbuild build again")
     # Before anything is read: the files, when they are read, are compared with these.
     is_part = "part" in fields
-    identity = made_of(bytes_digest(package), _records(build, fields["jobs"], is_part))
+    jobs = [_job(build, file) for file in fields["jobs"]]
+    identity = made_of(bytes_digest(package), _records(build, jobs, is_part))
     if not is_part:
         _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
-    built = [_read(build, file) for file in fields["jobs"]]
+    built = [_read(build, job, manifest) for job in jobs]
     distribution = read_distribution(project, manifest.package)
     if distribution.digest != fields["inputs"]["distribution"]:
         raise ToolError("the project's own files changed during the build", help="run kbuild build again")
@@ -287,10 +288,14 @@ def _entries(built: Built, manifest: Manifest) -> list[ArchiveEntry]:
     return entries
 
 
-def _records(build: Path, jobs: Sequence[str], is_part: bool) -> list[bytes]:
+def _job(build: Path, file: str) -> Job:
+    return Job.decode(json.loads((build / file).read_bytes()))
+
+
+def _records(build: Path, jobs: Sequence[Job], is_part: bool) -> list[bytes]:
     """The records of what the package is made of, the launcher's first, which a part has not."""
-    stems = [Job.decode(json.loads((build / file).read_bytes())).record for file in jobs]
-    return [(build / record).read_bytes() for record in (*([] if is_part else [LAUNCHER_RECORD]), *stems)]
+    names = [*([] if is_part else [LAUNCHER_RECORD]), *(job.record for job in jobs)]
+    return [(build / name).read_bytes() for name in names]
 
 
 def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -304,11 +309,12 @@ def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str,
     return found
 
 
-def _read(build: Path, file: str) -> Built:
-    """A job's results."""
-    job = Job.decode(json.loads((build / file).read_bytes()))
-    facts, files = _made(build, file, job.record)
+def _read(build: Path, job: Job, manifest: Manifest) -> Built:
+    """A job's results; PTX only where it is shipped, for not to hold that of ten thousand variants."""
+    facts, files = _made(build, job.file, job.record)
     ptx = files.get(job.portable_ptx)
     if ptx is None and not devices_of(facts["arch"], is_ptx=True).are_alike:
         ptx = files[f"{job.stem}.ptx"]
+    if job.variant.arch not in manifest.package.ptx_archs:
+        ptx = None
     return Built(job.variant, facts, files[f"{job.stem}.cubin"], ptx)

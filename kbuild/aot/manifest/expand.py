@@ -386,6 +386,8 @@ def _bound_word(guard: Guard) -> str:
 
 
 def _parse_value(text: str) -> Value:
+    if text.isdecimal() and text.isascii() and (text[0] != "0" or text == "0"):
+        return int(text)  # As nearly all are, at a tenth of the time.
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):

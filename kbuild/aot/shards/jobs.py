@@ -11,9 +11,10 @@ balance does not.
 from __future__ import annotations
 
 import shlex
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.shards.shard import DIGITS, SPACE, Shard, position
@@ -80,15 +81,14 @@ def _jobs(
 ) -> Iterator[BuildJob]:
     """The jobs of one group of variants, which share the ring of positions out."""
     placed = sorted((position(variant), costs[variant]) for variant in variants)
+    positions, sums = [place for place, _ in placed], [0.0, *accumulate(cost for _, cost in placed)]
     shards = cut(placed, count)
     for number, shard in enumerate(shards, 1):
-        own = [cost for place, cost in placed if shard.first <= place < shard.end]
-        words = [
-            *archs,
-            *kernels,
-            *([f"{number} of {len(shards)}"] if len(shards) > 1 or not archs + kernels else []),
-        ]
-        yield BuildJob(" ".join(words), shard, archs, kernels, len(own), sum(own))
+        first, end = bisect_left(positions, shard.first), bisect_left(positions, shard.end)
+        words = [*archs, *kernels]
+        if len(shards) > 1 or not words:
+            words.append(f"{number} of {len(shards)}")
+        yield BuildJob(" ".join(words), shard, archs, kernels, end - first, sums[end] - sums[first])
 
 
 def cut(placed: Sequence[tuple[int, float]], count: int) -> list[Shard]:

@@ -7,7 +7,7 @@ does not change the identity, a comment for one, leaves the file as it is, and n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -55,6 +55,9 @@ class Job:
     portable: str = ""
     """Digest of all that goes into PTX for newer GPUs, for when the cubin's own does not run there; empty where
     none is wanted."""
+    like: str = ""
+    """The `stem` of an earlier variant with the same cubin, as where only the facts differ that dispatch asks for; that one
+    is compiled for both."""
 
     @cached_property
     def stem(self) -> str:
@@ -89,7 +92,8 @@ class Job:
             "source_digest": self.source_digest,
             "options": self.variant.options.requested(),
         }
-        return canonical_json(fields | rest | ({"portable": self.portable} if self.portable else {}))
+        optional = {name: value for name in ("portable", "like") if (value := getattr(self, name))}
+        return canonical_json(fields | rest | optional)
 
     @staticmethod
     def decode(fields: Mapping[str, object]) -> Job:
@@ -176,8 +180,10 @@ def plan(
     """
     kernels = {kernel.name: kernel for kernel in manifest.kernels}
     jobs = tuple(
-        job_of(kernels[variant.kernel], variant, sources, compiler, tools, places, manifest.package)
-        for variant in expansion.variants
+        _each_once(
+            job_of(kernels[variant.kernel], variant, sources, compiler, tools, places, manifest.package)
+            for variant in expansion.variants
+        )
     )
     files = [(job.file, job.encode()) for job in jobs]
     edges = [_compile_edge(job, text) for job, (_, text) in zip(jobs, files)]
@@ -196,6 +202,14 @@ def plan(
             edges.insert(0, _launcher_edge(launcher))
         edges.append(_package_edge(everything, manifest.package.name, edges))
     return Plan(jobs, tuple(edges), tuple(files))
+
+
+def _each_once(jobs: Iterable[Job]) -> Iterator[Job]:
+    """The jobs, of which those with equal cubins refer to the first of them."""
+    first: dict[tuple[str, str], str] = {}
+    for job in jobs:
+        stem = first.setdefault((job.identity, job.portable), job.stem)
+        yield job if stem == job.stem else replace(job, like=stem)
 
 
 def launcher_job(package: Mapping[str, Any]) -> bytes:
@@ -266,7 +280,8 @@ def _launcher_edge(job: bytes) -> Edge:
 def _compile_edge(job: Job, text: bytes) -> Edge:
     """The step that compiles a variant; `text` is the encoded job."""
     outputs = tuple(f"{job.stem}.{suffix}" for suffix in ("cubin", "json", "ptx"))
-    return Edge(job.file, outputs, job.record, bytes_digest(text), f"compile {job.variant.name}")
+    needed = (f"{job.like}.json",) if job.like else ()
+    return Edge(job.file, outputs, job.record, bytes_digest(text), f"compile {job.variant.name}", needed)
 
 
 def _package_edge(package: bytes, name: str, others: Sequence[Edge]) -> Edge:

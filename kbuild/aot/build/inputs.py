@@ -169,7 +169,11 @@ def _package_inputs(
         "kbuild": kbuild,
         "manifest": manifest_digest(manifest),
         "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
-        "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
+        "sources": {
+            name: found
+            for kernel in manifest.kernels
+            for name, found in sources.digests([kernel.source], options.project, kernel.include).items()
+        },
         "options": options.compile.requested(),
         "tools": tools,
         "distribution": read_distribution(options.project, manifest.package).digest,
@@ -194,7 +198,7 @@ def source_digests(
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(str(options.project / kernel.source), kernel.function, places)
+                found[kernel.name] = function(*kernel.source_in(options.project, places))
             except KbuildError as error:
                 errors.append(error)
     if errors:

@@ -28,6 +28,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.results import BuildResult, Details, failure_of, publish, totals_of
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
+from kbuild.aot.environment import dump_of
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import (
     canonical_json,
@@ -47,7 +48,7 @@ from kbuild.options import CompileOptions
 MANIFEST = "kernels.toml"
 BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
-SOURCE_DIGEST = "kbuild.compiler.frontend.sources.digest:source_digest"
+SOURCE_DIGEST = "kbuild.compiler.sources:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[2]
 
@@ -271,7 +272,9 @@ def _plan(
 
 def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
     """Writes the files that all steps read."""
+    dump = dump_of(options.environment)
     settings = {
+        "dump": [os.path.abspath(dump.folder), dump.only] if dump is not None else None,
         "project": os.path.abspath(options.project),
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,

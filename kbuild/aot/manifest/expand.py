@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from kbuild.aot.manifest.descriptors import resolved
+from kbuild.aot.manifest.descriptors import hint_of, resolved
 from kbuild.aot.manifest.expressions import NUM_SMS
+from kbuild.aot.manifest.launches.shape import with_launch_shape
 from kbuild.aot.manifest.model import (
     GUARD_OPERATORS,
     Argument,
@@ -308,7 +309,7 @@ def expand_config(
         (name, value) for name, value in kernel.defaults if name not in given
     )
     values = dict(point + constexprs)
-    options = _options_on(config.options, arch)
+    options = with_launch_shape(kernel, _options_on(config.options, arch), values)
     types: list[dict[str, tuple[str, str]]] = [{} for _ in kernel.args]
     for hints in _hint_choices(kernel, specializations):
         signature = []
@@ -363,7 +364,7 @@ _OPERATOR_WORDS = {
 
 def _hint_word(type_: str) -> str:
     """The specialisation of an argument in a file name; empty for the usual one."""
-    _, _, hint = type_.partition(":")
+    hint = hint_of(type_)
     if type_.startswith("*"):
         return {"8": "d8", "16": ""}.get(hint, "any")
     return {"": "", "8": "d8", "16": "d16", "1": "one"}[hint]
@@ -374,6 +375,8 @@ def _value_text(value: Value) -> str:
 
 
 def _short(value: Value) -> str:
+    if isinstance(value, str) and value.startswith("gl."):  # The numbers of a layout say which it is.
+        return re.sub(r"\w+=", "", value.removeprefix("gl."))
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -402,8 +405,20 @@ def parse_guard(text: str) -> Guard:
     return Guard(match[1], match[2], match[3] if NUM_SMS in match[3] else int(match[3]))
 
 
+def _items(text: str) -> list[str]:
+    """The parts between commas outside of brackets, which layouts have."""
+    items, depth = [""] if text else [], 0
+    for character in text:
+        depth += (character in "([<") - (character in ")]>")
+        if character == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += character
+    return items
+
+
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for item in text.split(",") if text else ():
+    for item in _items(text):
         name, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"expected name=value, found {item!r}")

@@ -16,7 +16,6 @@ _HEADER = b"\x7fELF\x02\x01\x01" + bytes(33) + (96).to_bytes(8, "little") + byte
 IMAGES = {arch: _HEADER + arch.encode().ljust(32) for arch in ("sm_80", "sm_90")}
 OTHERWISE = {
     **{f"map: element {number}": "the emulator does not flush in copies" for number in (10, 12)},
-    "map: a map at 16": "the manual wants 64, and so does the parameter of a kernel",
     **{
         f"capture {kind}: destroying it": "a stream that is gone has no answer; once the driver crashed"
         for kind in ("global", "global of a non-blocking stream", "thread", "relaxed")

@@ -23,6 +23,7 @@ from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.editable import editable_wheel
 from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build import project as builder
+from kbuild.aot.build import results
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.progress import Lines
 from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, number, prepare
@@ -89,7 +90,7 @@ def _built(dist: Path) -> Path:
     )
     result = builder.build(options, Lines(sys.stderr))
     if result.failures:
-        raise ErrorGroup(builder.grouped(result.failures))
+        raise ErrorGroup(results.grouped(result.failures))
     assert result.wheel is not None
     return result.wheel
 

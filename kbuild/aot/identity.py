@@ -75,10 +75,11 @@ def compiler_digest(root: Path | None = None) -> str:
     return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "targets/*.py", "options.py"])
 
 
-def kbuild_identity() -> dict[str, str]:
-    """This kbuild: its version, and a digest of all that makes packages."""
+def kbuild_identity(compiler: str = "") -> dict[str, str]:
+    """This kbuild: its version, and a digest of all that makes packages; `compiler` is that of the compiler, where it is
+    known."""
     root = Path(__file__).parents[1]
-    parts = [compiler_digest(), tree_digest(root / "aot", ["*.py"]), templates_digest()]
+    parts = [compiler or compiler_digest(), tree_digest(root / "aot", ["*.py"]), templates_digest()]
     return {"version": __version__, "digest": digest(parts)}
 
 

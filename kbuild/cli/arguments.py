@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kbuild.cli.parser_ci import add_shard
 from kbuild.options import Option, options
 
 
@@ -169,6 +170,7 @@ def add_verify(verifying: argparse.ArgumentParser) -> None:
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     add_options(verifying, "debug", "portable")
     add("--variant", default="", metavar="NAME", help="this variant alone")
+    add_shard(verifying, "one of N shards of the variants alone")
     add("--case", type=positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")

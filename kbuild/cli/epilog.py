@@ -9,7 +9,9 @@ examples:
   kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
   kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
   kbuild build --arch sm_90 matmul              one kernel for one architecture
-  kbuild merge dist/*+sm80*.whl dist/*+sm90*.whl  one wheel of two, each built for one architecture
+  kbuild build --shard 3/8                      an eighth of the variants, as a part of the wheel
+  kbuild merge dist/*.part                      the wheel of all parts
+  kbuild ci github --shards 8                   the workflow that does so in eight jobs
   kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
                                                 one function, and what the compiler makes of it
   kbuild list -v                                the variants of kernels.toml, with registers and spills

@@ -23,6 +23,7 @@ from kbuild.cli.arguments import (
     positive,
 )
 from kbuild.cli.epilog import epilog
+from kbuild.cli.parser_ci import add_ci, add_merge, add_shard
 from kbuild.errors import UsageError, nearest
 
 
@@ -122,6 +123,7 @@ def _add_building(verbs: _Verbs) -> None:
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
     build = verbs.add("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
+    add_shard(build, "make a part of the wheel, for kbuild merge, with one of N shards of the variants")
     wheel = verbs.add(
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
@@ -147,12 +149,8 @@ def _add_building(verbs: _Verbs) -> None:
             metavar="TAG",
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
-    merging = verbs.add(
-        "merge",
-        "Join wheels of one project for different architectures to the wheel of all of them.",
-        "-q --json -o",
-    )
-    merging.add_argument("wheels", nargs="+", metavar="WHEEL", help="made by kbuild wheel --arch")
+    add_merge(verbs.add)
+    add_ci(verbs.add)
     add_options(build, "debug", "lineinfo", "strict")
     add_options(wheel, "debug", "strict")
 
@@ -192,6 +190,7 @@ def _add_inspecting(verbs: _Verbs) -> None:
     )
     listing = verbs.add("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    add_shard(listing, "of one of N shards alone")
     add_options(listing, "debug")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kbuild.aot.build import records
 from kbuild.aot.build.cache import Cache
-from kbuild.aot.build.plan import Job
+from kbuild.aot.build.plan import STATE, Job
 from kbuild.aot.identity import bytes_digest, canonical_json
 from kbuild.errors import CompileError, ErrorGroup, ToolError
 from kbuild.options import CompileOptions
@@ -29,6 +29,8 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     The current directory has to be the project's, so that messages and line information name its files as
     the manifest does.
     """
+    if job.like and _copy(job, build):
+        return True
     parts, is_cached = _parts(job, job.identity, job.variant.options, settings)
     facts = json.loads(parts["facts"])
     # From the cache, for the compiler makes no such thing then.
@@ -42,19 +44,41 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
             "not see",
             help="call tl.extra.cuda.gdc_wait() before it reads or writes memory",
         )
-    facts |= {
-        "identity": job.identity,
-        "kernel": job.variant.kernel,
-        "name": job.variant.name,
-        "sha256": bytes_digest(parts["cubin"]),
-        "size": len(parts["cubin"]),
-        "variant": str(job.variant),
-    }
+    facts |= _own_facts(job, parts["cubin"])
     files = {f"{job.stem}.{suffix}": parts[suffix] for suffix in ("cubin", "ptx")}
     if job.portable and devices_of(facts["arch"], is_ptx=True).are_alike:
         is_cached &= _add_portable(job, settings, files, facts)
     records.write(build, job.record, files, bytes_digest(job.encode()), facts)
     return is_cached
+
+
+def _own_facts(job: Job, cubin: bytes) -> dict[str, object]:
+    """Facts of a variant that the compiler does not know."""
+    return {
+        "identity": job.identity,
+        "kernel": job.variant.kernel,
+        "name": job.variant.name,
+        "sha256": bytes_digest(cubin),
+        "size": len(cubin),
+        "variant": str(job.variant),
+    }
+
+
+def _copy(job: Job, build: Path) -> bool:
+    """Makes the files of a job from those of the variant that is like it; returns whether these were there."""
+    try:
+        made_from = bytes_digest((build / STATE / "jobs" / f"{job.like}.json").read_bytes())
+    except FileNotFoundError:
+        return False
+    found = records.read(build, f"{job.like}.json", made_from)
+    if found is None:
+        return False
+    facts, files = found
+    own = {f"{job.stem}{name[len(job.like) :]}": data for name, data in files.items()}
+    kept = {name: value for name, value in facts.items() if name not in ("files", "made_from")}
+    kept |= _own_facts(job, own[f"{job.stem}.cubin"])
+    records.write(build, job.record, own, bytes_digest(job.encode()), kept)
+    return True
 
 
 def _add_portable(

@@ -32,6 +32,9 @@ examples:
 
 variables:
   KBUILD_CACHE_DIR, KBUILD_DISABLE_CACHE=1      where cubins are kept (~/.cache/kbuild), or that they are not
+  KBUILD_CACHE_SIZE                             how large that may become (default 4G)
+  KBUILD_CACHE_URL, KBUILD_CACHE_MODE=read-only a cache that other machines use as well: --cache
+  KBUILD_REMOTE_URL, KBUILD_REMOTE_JOBS         a service that executes steps: --remote (docs/cache.md has all variables)
   KBUILD_PTXAS, CC                              the assembler and the C compiler to use
   KBUILD_DUMP                                   as compile --dump
   TRITON_DEBUG=1                                as --debug
@@ -163,6 +166,7 @@ def _add_building(verbs: _Verbs) -> None:
             metavar="TAG",
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
+        _add_remote(verb)
     merging = verbs.add(
         "merge",
         "Join wheels of one project for different architectures to the wheel of all of them.",
@@ -259,6 +263,68 @@ def _add_upkeep(verbs: _Verbs) -> None:
     cleaning = "Remove what builds made here; the cache stays."
     verbs.add("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verbs.add("doctor", "Say which tools would be used, and what is missing.", "--json")
+    _add_cache(verbs)
+
+
+def _add_cache(verbs: _Verbs) -> None:
+    """The verb about caches of cubins, on this machine and elsewhere."""
+    caching = verbs.add(
+        "cache",
+        "Say what the caches of cubins hold, clear them, and move entries between them.",
+        "-C -q --json --dry-run --arch",
+        directory="the project whose variants push, pull and verify are about",
+    )
+    actions = {
+        "stats": "what they hold",
+        "gc": "remove the entries used longest ago, until the rest fits",
+        "push": "send what is here and not there",
+        "pull": "fetch what the project's variants need and is not here",
+        "verify": "read everything, and remove what is damaged here",
+    }
+    text = "; ".join(f"{name}: {what}" for name, what in actions.items())
+    caching.add_argument("action", choices=tuple(actions), metavar="ACTION", help=text)
+    caching.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    caching.add_argument(
+        "--all", action="store_true", help="push and verify all entries, not those of the project alone"
+    )
+    caching.add_argument(
+        "--max-size", default="", metavar="SIZE", help="for gc: 500M, 4G (default: KBUILD_CACHE_SIZE)"
+    )
+    _add_options(caching, "debug", "lineinfo")
+    _add_shared(caching)
+
+
+def _add_remote(verb: argparse.ArgumentParser) -> None:
+    """What a build shares with other machines."""
+    add = verb.add_argument
+    _add_shared(verb)
+    add(
+        "--remote",
+        default="",
+        metavar="URL",
+        help="have steps executed by this service as well: grpc://host:port/instance (default: KBUILD_REMOTE_URL)",
+    )
+    add(
+        "--remote-jobs",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="steps that it executes at a time (default 16)",
+    )
+    add("--remote-only", action="store_true", help="compile nothing here as long as it works")
+
+
+def _add_shared(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--cache",
+        dest="cache_url",
+        default="",
+        metavar="URL",
+        help="share cubins with other machines: file:, http:, https:, s3:, grpc: or grpcs: (default: KBUILD_CACHE_URL)",
+    )
+    verb.add_argument(
+        "--cache-read-only", action="store_true", help="send nothing there (as KBUILD_CACHE_MODE=read-only)"
+    )
 
 
 def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.build import records
+from kbuild.aot.build import ask, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.plan import Job
 from kbuild.aot.identity import bytes_digest, canonical_json
@@ -29,7 +29,7 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     The current directory has to be the project's, so that messages and line information name its files as
     the manifest does.
     """
-    parts, is_cached = _parts(job, job.identity, job.variant.options, settings)
+    parts, is_cached = _parts(job, job.identity, job.variant.options, settings, build)
     facts = json.loads(parts["facts"])
     # From the cache, for the compiler makes no such thing then.
     if settings.get("strict") and facts["serialized"]:
@@ -52,17 +52,17 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     }
     files = {f"{job.stem}.{suffix}": parts[suffix] for suffix in ("cubin", "ptx")}
     if job.portable and devices_of(facts["arch"], is_ptx=True).are_alike:
-        is_cached &= _add_portable(job, settings, files, facts)
+        is_cached &= _add_portable(job, settings, build, files, facts)
     records.write(build, job.record, files, bytes_digest(job.encode()), facts)
     return is_cached
 
 
 def _add_portable(
-    job: Job, settings: Mapping[str, Any], files: dict[str, bytes], facts: dict[str, Any]
+    job: Job, settings: Mapping[str, Any], build: Path, files: dict[str, bytes], facts: dict[str, Any]
 ) -> bool:
     """Adds PTX that newer GPUs run, or a warning that there is none; returns whether it came from the cache."""
     try:
-        parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings)
+        parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings, build)
     except (CompileError, ErrorGroup) as error:
         mistakes = "; ".join(str(single).splitlines()[0] for single in error.errors())
         facts["warnings"] = [*facts["warnings"], f"it has no PTX for newer GPUs: {mistakes}"]
@@ -73,19 +73,34 @@ def _add_portable(
 
 
 def _parts(
-    job: Job, identity: str, options: CompileOptions, settings: Mapping[str, Any]
+    job: Job, identity: str, options: CompileOptions, settings: Mapping[str, Any], build: Path
 ) -> tuple[dict[str, bytes], bool]:
     """Cubin, PTX and facts of a job, and whether they came from the cache."""
     cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
     found = cache.get(identity)
-    if found is not None and set(found) == {"cubin", "ptx", "facts"}:
-        return dict(found), True
-    made = _compile(job, options, settings)
-    cache.put(identity, made)
+    is_shared = bool(settings.get("shares"))
+    if found is None and is_shared and ask.want(build, identity):
+        found = cache.get(identity)
+    if found is not None and _is_compiled(found):
+        return found, True
+    made = compile_parts(job, options, settings)
+    if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
+        raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
+    if cache.put(identity, made) and is_shared:
+        ask.made(build, identity)
     return made, False
 
 
-def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> dict[str, bytes]:
+def _is_compiled(parts: Mapping[str, bytes]) -> bool:
+    """Whether parts are those of a compilation: an entry may come from elsewhere."""
+    return (
+        set(parts) == {"cubin", "ptx", "facts"}
+        and parts["cubin"].startswith(_CUBIN_MAGIC)
+        and parts["facts"].startswith(b"{")
+    )
+
+
+def compile_parts(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> dict[str, bytes]:
     """Cubin, PTX and facts of a job, from the compiler."""
     artifact = resolve(settings["compiler"])(
         f"{job.source}:{job.function}",
@@ -95,8 +110,6 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         options=replace(options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
         texts=("ptx",),
     )
-    if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
-        raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
     cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
     if not cubin.startswith(_CUBIN_MAGIC):
         raise ToolError(f"ptxas wrote {len(cubin)} bytes that are not a cubin")

@@ -5,25 +5,26 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.aot import toolchain
 from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.build import ninja, records
-from kbuild.aot.build.cache import Cache
+from kbuild.aot.build.cache import CAPACITY, Cache
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.launcher import core_commands, foreign_headers
-from kbuild.aot.build.plan import HEADERS, STATE, WHEEL, Plan, made_of, manifest_digest, plan
+from kbuild.aot.build.plan import HEADERS, STATE, WHEEL, Job, Plan, made_of, manifest_digest, plan
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.results import BuildResult, failure_of, publish
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
+from kbuild.aot.environment import Remote
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import (
     FileDigests,
@@ -41,6 +42,9 @@ from kbuild.aot.manifest.tuned import FILE as TUNED
 from kbuild.aot.manifest.tuned import with_table
 from kbuild.errors import ErrorGroup, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
+
+if TYPE_CHECKING:
+    from kbuild.aot.remote.exchange import Exchange
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
@@ -76,6 +80,10 @@ class BuildOptions:
     """Whether to stop before anything is compiled."""
     cache: Path | None = None
     """Directory of the cache; None for no cache."""
+    capacity: int = CAPACITY
+    """Bytes that the cache may have."""
+    remote: Remote | None = None
+    """What is shared with other machines."""
     dist: Path | None = None
     """Where to put the wheel; `dist` of the project when None."""
     epoch: int | None = None
@@ -112,7 +120,11 @@ def build_variants(
     options: BuildOptions, manifest: Manifest, expansion: Expansion, directory: Path, progress: Progress
 ) -> BuildResult:
     """Builds some variants of a manifest in a directory; as `build`."""
-    with _lock(directory, progress) as lock, _service(options, directory, lock) as service:
+    with (
+        _lock(directory, progress) as lock,
+        _service(options, directory, lock) as service,
+        ExitStack() as sharing,
+    ):
         ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
         if not options.dry_run:
             _write_settings(options, ptxas, directory)
@@ -124,6 +136,9 @@ def build_variants(
         made = _prepare(options, planned, directory)
         service.expect(len(planned.edges) - len(made))
         service.get_ready()
+        left = [job for job in planned.jobs if job.record not in made]
+        if (exchange := _exchange(options, left, ptxas, directory, progress)) is not None:
+            sharing.enter_context(exchange)
         program, environment = (
             toolchain.find_ninja(options.environment).path,
             _environment(options.environment),
@@ -134,27 +149,41 @@ def build_variants(
                 program, directory, (), environment, progress, options.jobs, options.keep_going, lock
             )
 
-        run = run_ninja()
-        if run.code != 0 and not run.failures and ".ninja_log" in run.text:
-            (directory / STATE / ".ninja_log").unlink(missing_ok=True)
-            run = run_ninja()
-        if run.steps or len(made) < len(planned.edges):
-            made = _made(planned, directory)
-        if _is_missing(planned, made, run):
-            # Steps succeeded and left nothing, or something was damaged since: once more, with as little in
-            # between as possible.
-            service.drop_client()
-            run = run_ninja().after(run)
-            made = _made(planned, directory)
+        run, made = _run(planned, directory, made, service, run_ninja)
+        sharing.close()
         if run.code != 0 and not run.failures:
             how = f"was ended by signal {-run.code}" if run.code < 0 else f"ended with exit code {run.code}"
             raise ToolError(f"ninja {how}: {run.text}".removesuffix(": "))
-        if left := _is_missing(planned, made, run):
+        if lost := _is_missing(planned, made, run):
             raise ToolError(
-                f"{directory / left}: the step that makes it succeeded, but the file differs from its record",
+                f"{directory / lost}: the step that makes it succeeded, but the file differs from its record",
                 help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
-        return _result(options, manifest, expansion, planned, run, made, directory)
+        result = _result(options, manifest, expansion, planned, run, made, directory)
+        return replace(result, exchanged=exchange.outcome) if exchange is not None else result
+
+
+def _run(
+    planned: Plan,
+    directory: Path,
+    made: dict[str, dict[str, Any]],
+    service: Service,
+    run_ninja: Callable[[], ninja.NinjaOutcome],
+) -> tuple[ninja.NinjaOutcome, dict[str, dict[str, Any]]]:
+    """Runs the steps that are left, and gives the records of all that are made then."""
+    run = run_ninja()
+    if run.code != 0 and not run.failures and ".ninja_log" in run.text:
+        (directory / STATE / ".ninja_log").unlink(missing_ok=True)
+        run = run_ninja()
+    if run.steps or len(made) < len(planned.edges):
+        made = _made(planned, directory)
+    if _is_missing(planned, made, run):
+        # Steps succeeded and left nothing, or something was damaged since: once more, with as little in
+        # between as possible.
+        service.drop_client()
+        run = run_ninja().after(run)
+        made = _made(planned, directory)
+    return run, made
 
 
 def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Service:
@@ -209,7 +238,7 @@ def _plan(
     options: BuildOptions, manifest: Manifest, expansion: Expansion, ptxas: toolchain.Tool, directory: Path
 ) -> Plan:
     digests = FileDigests(directory / STATE / "digests.json")
-    tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
+    tools = _tool_digests(digests, ptxas)
     package = None
     if not options.kernels:
         platform = parse_platform(options.platform) if options.platform else None
@@ -279,7 +308,8 @@ def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Pat
     settings = {
         "project": os.path.abspath(options.project),
         "manifest": options.display,
-        "cache": str(options.cache.absolute()) if options.cache else None,
+        "cache": str(cache.absolute()) if (cache := _cache(options, directory)) else None,
+        "shares": options.remote is not None,
         "package": not options.kernels,
         "ptxas": ptxas.path,
         "compiler": options.compiler,
@@ -289,6 +319,28 @@ def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Pat
         "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],
     }
     write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
+
+
+def _cache(options: BuildOptions, directory: Path) -> Path | None:
+    """The cache of the build's steps; where only other machines have one, what comes from there has to lie somewhere."""
+    return options.cache or (directory / STATE / "shared" if options.remote else None)
+
+
+def _exchange(
+    options: BuildOptions, jobs: Sequence[Job], ptxas: toolchain.Tool, directory: Path, progress: Progress
+) -> Exchange | None:
+    """What the build does with other machines for the jobs that are left; None where it shares nothing."""
+    if options.remote is None or not jobs:
+        return None
+    from kbuild.aot.remote.sharing import exchange  # Other builds do without.
+
+    tools = _tool_digests(FileDigests(directory / STATE / "digests.json"), ptxas)
+    request = {"project": options.project, "compiler": options.compiler, "tools": tools}
+    return exchange(options.remote, directory, Cache(_cache(options, directory)), jobs, request, progress)
+
+
+def _tool_digests(digests: FileDigests, ptxas: toolchain.Tool) -> dict[str, str]:
+    return {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
 
 
 def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
@@ -394,7 +446,7 @@ def _result(
     )
     cached = run.printed.count(CACHED)
     if compiled and options.cache:
-        Cache(options.cache).trim()
+        Cache(options.cache, options.capacity).trim()
     facts = tuple(made[job.record] for job in planned.jobs if job.record in made)
     wheel = None
     if run.code == 0 and WHEEL in made:

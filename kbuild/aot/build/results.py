@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.aot.artifact.platforms import machine_of
 from kbuild.aot.build import ninja
@@ -16,6 +16,9 @@ from kbuild.aot.files import write_files
 from kbuild.aot.manifest.expand import Expansion
 from kbuild.aot.manifest.model import Manifest
 from kbuild.errors import KbuildError, ToolError
+
+if TYPE_CHECKING:
+    from kbuild.aot.remote.exchange import Exchanged
 
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
@@ -51,6 +54,8 @@ class BuildResult:
     """The wheel, unless something failed or kernels were named."""
     facts: tuple[dict[str, Any], ...] = ()
     """Facts of the variants that are built, in order."""
+    exchanged: Exchanged | None = None
+    """What came from other machines, and went there."""
 
 
 def failure_of(failure: ninja.Failure, job: Job | None, manifest: Manifest, is_strict: bool) -> KbuildError:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
+from kbuild.cli import sharing
+from kbuild.cli.sharing import positive
 from kbuild.errors import UsageError, nearest
 from kbuild.options import Option, options
 
@@ -166,7 +168,7 @@ def _add_building(verbs: _Verbs) -> None:
             metavar="TAG",
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
-        _add_remote(verb)
+        sharing.add_remote(verb)
     merging = verbs.add(
         "merge",
         "Join wheels of one project for different architectures to the wheel of all of them.",
@@ -263,68 +265,14 @@ def _add_upkeep(verbs: _Verbs) -> None:
     cleaning = "Remove what builds made here; the cache stays."
     verbs.add("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verbs.add("doctor", "Say which tools would be used, and what is missing.", "--json")
-    _add_cache(verbs)
-
-
-def _add_cache(verbs: _Verbs) -> None:
-    """The verb about caches of cubins, on this machine and elsewhere."""
     caching = verbs.add(
         "cache",
         "Say what the caches of cubins hold, clear them, and move entries between them.",
         "-C -q --json --dry-run --arch",
         directory="the project whose variants push, pull and verify are about",
     )
-    actions = {
-        "stats": "what they hold",
-        "gc": "remove the entries used longest ago, until the rest fits",
-        "push": "send what is here and not there",
-        "pull": "fetch what the project's variants need and is not here",
-        "verify": "read everything, and remove what is damaged here",
-    }
-    text = "; ".join(f"{name}: {what}" for name, what in actions.items())
-    caching.add_argument("action", choices=tuple(actions), metavar="ACTION", help=text)
-    caching.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
-    caching.add_argument(
-        "--all", action="store_true", help="push and verify all entries, not those of the project alone"
-    )
-    caching.add_argument(
-        "--max-size", default="", metavar="SIZE", help="for gc: 500M, 4G (default: KBUILD_CACHE_SIZE)"
-    )
+    sharing.add_cache(caching)
     _add_options(caching, "debug", "lineinfo")
-    _add_shared(caching)
-
-
-def _add_remote(verb: argparse.ArgumentParser) -> None:
-    """What a build shares with other machines."""
-    add = verb.add_argument
-    _add_shared(verb)
-    add(
-        "--remote",
-        default="",
-        metavar="URL",
-        help="have steps executed by this service as well: grpc://host:port/instance (default: KBUILD_REMOTE_URL)",
-    )
-    add(
-        "--remote-jobs",
-        type=_positive,
-        default=0,
-        metavar="N",
-        help="steps that it executes at a time (default 16)",
-    )
-    add("--remote-only", action="store_true", help="compile nothing here as long as it works")
-
-
-def _add_shared(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--cache",
-        dest="cache_url",
-        default="",
-        metavar="URL",
-        help="share cubins with other machines: file:, http:, https:, s3:, grpc: or grpcs: (default: KBUILD_CACHE_URL)",
-    )
-    verb.add_argument(
-        "--cache-read-only", action="store_true", help="send nothing there (as KBUILD_CACHE_MODE=read-only)"
-    )
 
 
 def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: Mapping[str, str]) -> None:
@@ -346,7 +294,7 @@ def _add_common(added: argparse.ArgumentParser, applying: list[str], meanings: M
     add(
         "-j",
         dest="jobs",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="steps at a time (default: MAX_JOBS, or as many as processors)",
     )
@@ -479,14 +427,14 @@ def _add_verify(verifying: argparse.ArgumentParser) -> None:
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     _add_options(verifying, "debug", "portable")
     add("--variant", default="", metavar="NAME", help="this variant alone")
-    add("--case", type=_positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
+    add("--case", type=positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")
     add("--timing", default="", metavar="TIME", help="asynchronous operations early, late or random(N)")
     add("--lenient", action="store_true", help="without races that today's hardware is known to forgive")
     add(
         "--limit",
-        type=_positive,
+        type=positive,
         default=0,
         metavar="SECONDS",
         help="the longest that a variant may take (default 300)",
@@ -500,14 +448,14 @@ def _add_mutate(mutating: argparse.ArgumentParser) -> None:
     add("--variant", default="", metavar="NAME", help="this variant alone")
     add(
         "--sample",
-        type=_positive,
+        type=positive,
         default=0,
         metavar="N",
         help="variants of each kernel and architecture (default 1)",
     )
     add(
         "--limit",
-        type=_positive,
+        type=positive,
         default=0,
         metavar="N",
         help="mutants of each kind of a variant (default: all)",
@@ -536,9 +484,3 @@ def _add_opt(opt: argparse.ArgumentParser) -> None:
         metavar="PASS,...",
         help="passes in order; `tensor`, `gpu`: a pipeline",
     )
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 100_000):
-        raise argparse.ArgumentTypeError(f"expected a number from 1, found {text!r}")
-    return int(text)

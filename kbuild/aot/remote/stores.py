@@ -33,5 +33,5 @@ def load(module: str, where: Address) -> Any:
     except ImportError as error:
         raise UsageError(
             f"{where.shown} needs {(error.name or str(error)).partition('.')[0]}, which is not installed",
-            help="pip install 'kbuild[remote]'",
+            help=f"pip install 'kbuild[{'s3' if module == 's3' else 'remote'}]'",
         ) from None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.build.results import BuildResult
 from kbuild.aot.remote.sharing import keys_of
+from tests.aot.build.processes import interruptible
 from tests.aot.remote import http_server, reapi_server
 from tests.aot.remote.conftest import Warnings, remote_at, with_shared
 from tests.aot.remote.http_server import Handler
@@ -155,6 +159,27 @@ def test_a_server_whose_disk_is_full(
     _, files, compiled = machines.build(http.url)
     assert len(compiled) == VARIANTS and files == machines.build()[1]
     assert capsys.readouterr().err.count("nothing more is sent there") == 1
+
+
+def test_a_build_that_waits_can_be_interrupted(machines: Machines, http: http_server.Server) -> None:
+    """And says what it waits for."""
+    http.behaviour = Handler.wait
+    command = [sys.executable, "-m", "kbuild", "build", "scale", "--arch", "sm_80", "--cache", http.url]
+    variables = {"KBUILD_CACHE_TIMEOUT": "1000", "KBUILD_CACHE_DIR": str(machines.folder / "cache")}
+    process = subprocess.Popen(
+        command,
+        cwd=machines.project,
+        env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().endswith(f" steps wait for {http.url}\n")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130 and process.stderr.read() == "interrupted\n"
+    process.stderr.close()
+    assert not (machines.project / "build/.kbuild/exchange").exists()
 
 
 def test_entries_that_somebody_meant_to_be_wrong(machines: Machines, http: http_server.Server) -> None:

@@ -1,4 +1,4 @@
-"""The wheel of a project built in every way, on machines with empty disks: wall time, bytes moved, sha256.
+"""The wheel of a project built in every way, on machines with empty disks: wall and CPU time, bytes moved, sha256.
 
     python bench/shared_cache.py                     alone, through caches on HTTP and on a service of the API
     python bench/shared_cache.py --execute 2         also executed by BuildGrid, with two machines
@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
@@ -48,14 +49,34 @@ def main() -> None:
         base = Path(folder)
         base.chmod(0o755)
         project = _copied(asked.project, base / "project")
-        _show("way", "seconds", "variants", "compiled", "executed", "received", "sent", "sha256 of the wheel")
+        _show(
+            "way",
+            "seconds",
+            "of CPU",
+            "variants",
+            "compiled",
+            "executed",
+            "received",
+            "sent",
+            "sha256 of the wheel",
+        )
         _row("alone, with this machine's cache", _build(project, archs, dict(os.environ)))
         for way in asked.ways:
             url = stack.enter_context(_server(way, base))
             started = time.monotonic()
             pushed = json.loads(_kbuild(project, ["cache", "push", *archs, "--cache", url, "--json", "-q"]))
             seconds = time.monotonic() - started
-            _show(f"push to {way}", f"{seconds:.1f}", pushed["moved"], "", "", "", _size(pushed["bytes"]), "")
+            _show(
+                f"push to {way}",
+                f"{seconds:.1f}",
+                "",
+                pushed["moved"],
+                "",
+                "",
+                "",
+                _size(pushed["bytes"]),
+                "",
+            )
             _row(f"empty disk, cache on {way}", _isolated(project, [*archs, "--cache", url]))
         if asked.execute:
             target = stack.enter_context(_buildgrid(base, asked.execute))
@@ -80,10 +101,10 @@ def _kbuild(project: Path, words: Sequence[str]) -> bytes:
 
 
 def _build(project: Path, words: Sequence[str], environment: dict[str, str]) -> dict[str, Any]:
-    started = time.monotonic()
+    started, before = time.monotonic(), _cpu()
     result = json.loads(_kbuild(project, ["build", "--json", "-q", *words]))
     wheel = hashlib.sha256((project / result["wheel"]).read_bytes()).hexdigest()
-    return {**result, "wall": time.monotonic() - started, "sha256": wheel}
+    return {**result, "wall": time.monotonic() - started, "cpu": _cpu() - before, "sha256": wheel}
 
 
 def _isolated(project: Path, words: Sequence[str]) -> dict[str, Any]:
@@ -96,24 +117,36 @@ def _isolated(project: Path, words: Sequence[str]) -> dict[str, Any]:
     )
     outer = f"mount -t tmpfs none {_HOME} && cp -r {project} {_HOME}/project && cd {_HOME}/project && rm -rf build dist"
     script = f"{outer} && exec {shlex.join([*_OWN_USER, inner])}"
+    before = _cpu()
     done = subprocess.run([*_OWN_FILES, script], stdout=subprocess.PIPE, check=True, text=True).stdout
     user, begun, ended, digest, *result = done.splitlines()
     assert user == "1234"
-    return {**json.loads("\n".join(result)), "wall": float(ended) - float(begun), "sha256": digest.split()[0]}
+    return {
+        **json.loads("\n".join(result)),
+        "wall": float(ended) - float(begun),
+        "cpu": _cpu() - before,
+        "sha256": digest.split()[0],
+    }
+
+
+def _cpu() -> float:
+    """The CPU seconds of all processes that have ended: of the build, and not of the servers."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _row(way: str, result: dict[str, Any]) -> None:
     shared = result.get("shared", {})
     executed = shared.get("executed", 0)
-    from_cache = shared.get("fetched", 0)
-    compiled = len(result["compiled"]) - executed - from_cache if shared else "?"
+    compiled = len(result["compiled"]) - result["cached"]
     moved = (_size(shared.get("received_bytes", 0)), _size(shared.get("sent_bytes", 0)))
-    _show(way, f"{result['wall']:.1f}", result["variants"], compiled, executed, *moved, result["sha256"])
+    times = (f"{result['wall']:.1f}", f"{result['cpu']:.1f}")
+    _show(way, *times, result["variants"], compiled, executed, *moved, result["sha256"])
 
 
 def _show(*columns: Any) -> None:
     print(
-        f"{columns[0]:<36}" + "".join(f"{column!s:>10}" for column in columns[1:7]) + f"  {columns[7]}",
+        f"{columns[0]:<36}" + "".join(f"{column!s:>10}" for column in columns[1:8]) + f"  {columns[8]}",
         flush=True,
     )
 

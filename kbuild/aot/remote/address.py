@@ -101,5 +101,5 @@ def _netrc(host: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
     path = environment.get("NETRC") or (str(Path(home, ".netrc")) if home else "")
     with suppress(OSError, netrc.NetrcParseError):
         if path and (entry := netrc.netrc(path).authenticators(host)):
-            return entry[0], entry[2]
+            return entry[0], entry[2] or ""
     return None

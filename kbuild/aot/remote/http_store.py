@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment
 
 import aiohttp
 import zstandard
@@ -55,7 +54,7 @@ class Http:
         self._headers = {"User-Agent": f"kbuild/{__version__}", **dict(remote.headers)}
         if sign is None:
             self._headers |= authorization(address, remote)
-        self._proxy = _proxy(self._base, remote.environment)
+        self._proxy = proxy_of(self._base, remote.environment)
         self._session: aiohttp.ClientSession | None = None
         self._compresses = True
 
@@ -187,13 +186,15 @@ def _wait(headers: Mapping[str, str]) -> float:
     return min(float(text), _LONGEST_WAIT) if text.isascii() and text.isdigit() else 0.0
 
 
-def _proxy(url: str, environment: Mapping[str, str]) -> str | None:
+def proxy_of(url: str, environment: Mapping[str, str]) -> str | None:
     """The proxy for a URL, of the variables that name one everywhere."""
     parts = urlsplit(url)
 
     def of(name: str) -> str:
         return environment.get(f"{name}_proxy") or environment.get(f"{name.upper()}_PROXY", "")
 
-    if proxy_bypass_environment(parts.hostname or "", {"no": of("no")}):
+    host = f".{parts.hostname}"
+    direct = [f".{name.strip().lstrip('.')}" for name in of("no").split(",") if name.strip()]
+    if ".*" in direct or any(host.endswith(name) for name in direct):
         return None
     return of(parts.scheme) or of("all") or None

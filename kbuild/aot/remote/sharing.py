@@ -49,8 +49,8 @@ def keys_of(job: Job) -> Iterator[tuple[str, bool]]:
 def _wanted(jobs: Iterable[Job], local: Cache, engine: Any) -> Iterator[Wanted]:
     """What the jobs need and this machine has not."""
     for job in jobs:
-        can_travel = engine is not None and ".." not in PurePosixPath(job.source).parts
+        can_travel = ".." not in PurePosixPath(job.source).parts
         for key, is_portable in keys_of(job):
             if not local.entry(key).exists():
-                execute = partial(engine.execute, job, key, is_portable) if can_travel else None
+                execute = partial(engine.execute, job, key, is_portable) if engine and can_travel else None
                 yield Wanted(key, execute, is_certain=not is_portable)

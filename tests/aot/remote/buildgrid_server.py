@@ -70,17 +70,21 @@ def postgres(programs: Path, folder: Path) -> Iterator[str]:
     if user:
         shutil.chown(folder, "nobody")
     data = folder / "data"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     for command in (
         ["initdb", "-D", str(data), "-A", "trust", "-U", "grid", "--no-sync"],
         ["pg_ctl", "-D", str(data), "-w", "-o", f"-c listen_addresses='' -k {folder} -F", "start"],
     ):
-        subprocess.run([*user, str(programs / command[0]), *command[1:]], check=True, cwd=folder, **quiet)
+        subprocess.run(
+            [*user, str(programs / command[0]), *command[1:]],
+            check=True,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+        )
     try:
         yield f"postgresql+psycopg2://grid@/postgres?host={folder}"
     finally:
         stop = [str(programs / "pg_ctl"), "-D", str(data), "-m", "immediate", "stop"]
-        subprocess.run([*user, *stop], check=True, cwd=folder, **quiet)
+        subprocess.run([*user, *stop], check=True, cwd=folder, stdout=subprocess.DEVNULL)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
-    server: Server
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: object) -> None:

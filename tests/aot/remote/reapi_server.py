@@ -192,6 +192,10 @@ def serving(folder: Path) -> Iterator[Service]:
             server.stop(None).wait()
 
 
+def _serialized(message: Any) -> bytes:
+    return message.SerializeToString()
+
+
 class _Handlers(grpc.GenericRpcHandler):
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -217,7 +221,7 @@ class _Handlers(grpc.GenericRpcHandler):
         return make_handler(
             answer,
             request_deserializer=MESSAGES[_REQUESTS[method]].FromString,
-            response_serializer=lambda message: message.SerializeToString(),
+            response_serializer=_serialized,
         )
 
 

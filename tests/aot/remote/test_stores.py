@@ -15,6 +15,7 @@ import pytest
 
 from kbuild.aot.environment import Remote
 from kbuild.aot.remote import protos
+from kbuild.aot.remote.http_store import proxy_of
 from kbuild.aot.remote.shared import Shared
 from kbuild.aot.remote.stores import open_store
 from kbuild.errors import UsageError
@@ -126,6 +127,22 @@ def test_credentials(
 
 async def _name(store: Any) -> str:
     return store.name
+
+
+@pytest.mark.parametrize(
+    ("variables", "proxy"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ({"all_proxy": "http://p:2"}, "http://p:2"),
+        ({"http_proxy": "http://p:3"}, None),
+        ({"https_proxy": "http://p:4", "NO_PROXY": "other.org, example.org"}, None),
+        ({"https_proxy": "http://p:5", "no_proxy": "ache.example.org"}, "http://p:5"),
+        ({"https_proxy": "http://p:6", "no_proxy": "*"}, None),
+    ],
+)
+def test_proxies(variables: dict[str, str], proxy: str | None) -> None:
+    assert proxy_of("https://cache.example.org/kernels", variables) == proxy
 
 
 def test_requests_to_s3_are_signed(

@@ -91,8 +91,9 @@ class ReapiEngine:
             except StoreError:
                 self._sent.clear()  # It may have lost what it had.
                 raise
+            finally:
+                skip = True  # If this is repeated, then because the result was not to be had.
             if data is not None and decode(key, data) is None:
-                skip = True  # What it has for this action is not to be used again.
                 raise StoreError(
                     f"it made something else than entry {key[:12]}, which is not used", Fault.WRONG
                 )
@@ -137,13 +138,16 @@ class ReapiEngine:
             said = await self._said(response.result)
             raise StoreError(f"a machine there could not do a step: {said}", Fault.REJECTED)
         found = protos.found_in(response.result.SerializeToString())
-        return found.contents or await self.client.read(found.hash, found.size)
+        data = found.contents or await self.client.read(found.hash, found.size)
+        if data is None:
+            raise StoreError("it has lost what a step made", Fault.BUSY)
+        return data
 
     async def _said(self, result: Any) -> str:
         """What a command that failed wrote, or else its exit code."""
         text = result.stderr_raw
         if not text and result.stderr_digest.size_bytes:
-            text = await self.client.read(result.stderr_digest.hash, result.stderr_digest.size_bytes)
+            text = await self.client.read(result.stderr_digest.hash, result.stderr_digest.size_bytes) or b""
         lines = text.decode(errors="replace").strip().splitlines()
         return lines[-1][:_LONGEST_TEXT] if lines else f"exit code {result.exit_code}"
 

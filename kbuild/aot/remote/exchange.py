@@ -199,8 +199,10 @@ class Exchange:
         if self._remote.is_only:
             await self._leave_to_engine(item)
         execution = item.execution if item.is_executing or self._remote.is_only else None
-        if execution is not None and await asyncio.shield(execution):
-            return True
+        seconds = self._remote.job_timeout
+        with suppress(asyncio.TimeoutError):
+            if execution is not None and await asyncio.wait_for(asyncio.shield(execution), seconds):
+                return True
         item.is_made_here = True
         return False
 

@@ -1,7 +1,7 @@
 """A shared cache on an HTTP server, as Bazel, bazel-remote and ccache speak to one.
 
     GET, PUT <url>/ac/<sha256>     the result of an action, a message of the Remote Execution API that names a blob
-    GET, PUT <url>/cas/<sha256>    the blob, whose sha256 is its name
+    GET, PUT <url>/cas/<sha256>    the blob, whose sha256 is its name; HEAD asks whether it is there
 
 Any server that stores what is put will do, such as nginx with WebDAV, or S3 with requests that are signed.
 """
@@ -63,11 +63,12 @@ class Http:
         data = await self._get(f"ac/{action.hash}", _LARGEST_RESULT)
         return None if data is None else protos.found_in(data)
 
-    async def read(self, key: str, found: Found) -> bytes:
-        data = await self._get(f"cas/{found.hash}", found.size)
-        if data is None:
-            raise StoreError("an entry has gone, and its name has not", Fault.REJECTED)
-        return data
+    async def holds(self, found: Found) -> bool:
+        status, _, _ = await self._request("HEAD", f"cas/{found.hash}", b"", {}, 0)
+        return status == 200
+
+    async def read(self, key: str, found: Found) -> bytes | None:
+        return await self._get(f"cas/{found.hash}", found.size)
 
     async def write(self, key: str, entry: bytes) -> None:
         blob = protos.blob(entry)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,8 @@ _FAULTS = {
 }
 """What a code means; any other that the server is busy."""
 _WRITES = ("BatchUpdateBlobs", "UpdateActionResult")
+_NOT_FOUND = 5
+"""As a number, in the status of one of several blobs."""
 _LONGEST_TEXT = 200
 
 
@@ -58,6 +60,10 @@ class Capabilities:
     """Whether it takes and gives blobs in pieces that are compressed."""
     packs_batches: bool
     """Whether it takes compressed blobs in one message."""
+
+
+class NotFound(StoreError):
+    """What was asked for is not there."""
 
 
 class Client:
@@ -81,9 +87,10 @@ class Client:
         try:
             return await call(request, metadata=self._metadata)
         except grpc.RpcError as error:
-            if _code(error) is _CODE.NOT_FOUND:
+            failed = failure(error, method in _WRITES)
+            if isinstance(failed, NotFound):
                 return None
-            raise failure(error, method in _WRITES) from None
+            raise failed from None
 
     async def stream(self, method: str, request: Any) -> AsyncIterator[Any]:
         """The messages that a method gives for one."""
@@ -132,21 +139,23 @@ class Client:
         self.traffic.received += len(data)
         return data
 
-    async def read(self, hash: str, size: int) -> bytes:
-        """The bytes of a blob, unchecked."""
+    async def read(self, hash: str, size: int) -> bytes | None:
+        """The bytes of a blob, unchecked; None where it is not there."""
         capabilities = await self.capabilities()
         return await (self._read_one if size <= capabilities.batch else self._read_pieces)(hash, size)
+
+    async def missing(self, sizes: Mapping[str, int]) -> set[str]:
+        """Which blobs are not there, of some with these sha256s and sizes."""
+        digests = [make("Digest", hash=hash, size_bytes=size) for hash, size in sizes.items()]
+        request = make("FindMissingBlobsRequest", instance_name=self.instance, blob_digests=digests)
+        answer = await self.call("FindMissingBlobs", request)
+        return {found.hash for found in answer.missing_blob_digests} if answer is not None else set(sizes)
 
     async def upload(self, blobs: Collection[Blob]) -> None:
         """Brings blobs there that are missing, and only those."""
         capabilities = await self.capabilities()
         by_hash = {blob.hash: blob for blob in blobs if blob.data}
-        digests = [digest(blob) for blob in by_hash.values()]
-        request = make("FindMissingBlobsRequest", instance_name=self.instance, blob_digests=digests)
-        answer = await self.call("FindMissingBlobs", request)
-        missing = (
-            {found.hash for found in answer.missing_blob_digests} if answer is not None else set(by_hash)
-        )
+        missing = await self.missing({hash: len(blob.data) for hash, blob in by_hash.items()})
         wanted = [blob for hash, blob in by_hash.items() if hash in missing]
         for batch in _batches(
             [blob for blob in wanted if len(blob.data) <= capabilities.batch], capabilities.batch
@@ -160,7 +169,7 @@ class Client:
         if self._channel is not None:
             await self._channel.close()
 
-    async def _read_one(self, hash: str, size: int) -> bytes:
+    async def _read_one(self, hash: str, size: int) -> bytes | None:
         wanted = make("Digest", hash=hash, size_bytes=size)
         request = make(
             "BatchReadBlobsRequest",
@@ -170,22 +179,25 @@ class Client:
         )
         answer = await self.call("BatchReadBlobs", request)
         for read in answer.responses if answer is not None else ():
-            if read.digest.hash == hash:
+            if read.digest.hash == hash and read.status.code != _NOT_FOUND:
                 check(read.status)
                 self.traffic.received += len(read.data)
                 return _unpacked(read.data, size) if read.compressor == protos.ZSTD else read.data
-        raise StoreError("it has lost a blob that it named", Fault.REJECTED)
+        return None
 
-    async def _read_pieces(self, hash: str, size: int) -> bytes:
+    async def _read_pieces(self, hash: str, size: int) -> bytes | None:
         packs = (await self.capabilities()).packs
         name = self._resource(f"{'compressed-blobs/zstd' if packs else 'blobs'}/{hash}/{size}")
         pieces: list[bytes] = []
         received = 0
-        async for piece in self.stream("Read", make("ReadRequest", resource_name=name)):
-            pieces.append(piece.data)
-            received += len(piece.data)
-            if received > size + _PIECE:
-                raise StoreError("it sends more than what was asked for", Fault.WRONG)
+        try:
+            async for piece in self.stream("Read", make("ReadRequest", resource_name=name)):
+                pieces.append(piece.data)
+                received += len(piece.data)
+                if received > size + _PIECE:
+                    raise StoreError("it sends more than what was asked for", Fault.WRONG)
+        except NotFound:
+            return None
         self.traffic.received += received
         return _unpacked(b"".join(pieces), size) if packs else b"".join(pieces)
 
@@ -261,7 +273,10 @@ class Reapi:
         data = await self._client.result(action)
         return None if data is None else protos.found_in(data)
 
-    async def read(self, key: str, found: Found) -> bytes:
+    async def holds(self, found: Found) -> bool:
+        return not await self._client.missing({found.hash: found.size})
+
+    async def read(self, key: str, found: Found) -> bytes | None:
         return await self._client.read(found.hash, found.size)
 
     async def write(self, key: str, entry: bytes) -> None:
@@ -293,12 +308,8 @@ class Reapi:
 
 def failure(error: grpc.RpcError, is_write: bool = False) -> StoreError:
     """The error of a call that failed."""
-    code = _code(error)
-    return _error(code, (getattr(error, "details", lambda: "")() or ""), is_write)
-
-
-def _code(error: grpc.RpcError) -> grpc.StatusCode:
-    return getattr(error, "code", lambda: _CODE.UNKNOWN)()
+    code = getattr(error, "code", lambda: _CODE.UNKNOWN)()
+    return _error(code, getattr(error, "details", lambda: "")() or "", is_write)
 
 
 def check(status: Any, is_write: bool = False) -> None:
@@ -309,11 +320,12 @@ def check(status: Any, is_write: bool = False) -> None:
 
 
 def _error(code: grpc.StatusCode, details: str, is_write: bool) -> StoreError:
-    is_full = is_write and code is _CODE.RESOURCE_EXHAUSTED
     text = details.splitlines()[0][:_LONGEST_TEXT] if details else ""
-    return StoreError(
-        f"{code.name}{f': {text}' if text else ''}", Fault.FULL if is_full else _FAULTS.get(code, Fault.BUSY)
-    )
+    fault = _FAULTS.get(code, Fault.BUSY)
+    if is_write and code is _CODE.RESOURCE_EXHAUSTED:
+        fault = Fault.FULL
+    kind = NotFound if code is _CODE.NOT_FOUND else StoreError
+    return kind(f"{code.name}: {text}".removesuffix(": "), fault)
 
 
 def _metadata(address: Address, remote: Remote) -> tuple[tuple[str, str | bytes], ...]:

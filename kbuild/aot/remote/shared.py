@@ -140,9 +140,19 @@ class Shared:
             self.tally.sent += 1
         return bool(is_stored)
 
-    async def _right(self, key: str, found: Found) -> bytes:
+    async def holds(self, key: str, entry: bytes) -> bool:
+        """Whether it has this very entry under a key."""
+
+        async def held() -> bool:
+            found = await self.store.find(key)
+            is_it = found is not None and found.size == len(entry) and is_right(key, found, entry)
+            return is_it and found is not None and await self.store.holds(found)
+
+        return bool(await self._asked(self.reading, self._timeout, held))
+
+    async def _right(self, key: str, found: Found) -> bytes | None:
         data = await self.store.read(key, found)
-        if not is_right(key, found, data):
+        if data is not None and not is_right(key, found, data):
             self.tally.wrong += 1
             raise StoreError(f"entry {key[:12]} is not what its name says, and is not used", Fault.WRONG)
         return data

@@ -74,8 +74,12 @@ class Store(Protocol):
         """Whether there is an entry of this key, and how large; None where there is none."""
         ...
 
-    def read(self, key: str, found: Found) -> Awaitable[bytes]:
-        """The bytes of an entry that was found; they need not be right."""
+    def holds(self, found: Found) -> Awaitable[bool]:
+        """Whether the bytes of an entry that was found are there as well: a server may have forgotten them."""
+        ...
+
+    def read(self, key: str, found: Found) -> Awaitable[bytes | None]:
+        """The bytes of an entry that was found; they need not be right.  None where they have gone."""
         ...
 
     def write(self, key: str, entry: bytes) -> Awaitable[None]:

@@ -47,8 +47,7 @@ def push(
         if data is None or decode(key, data) is None:
             moved.absent += 1
             return
-        found = await shared.find(key)
-        if found is not None and found.size == len(data) and is_right(key, found, data):
+        if await shared.holds(key, data):
             moved.there += 1
         elif dry_run or await shared.put(key, data):
             moved.moved += 1
@@ -121,7 +120,7 @@ async def _is_right(store: Store, key: str, timeout: float) -> bool | None:
         if error.fault in (Fault.WRONG, Fault.REJECTED):
             return False
         raise
-    return is_right(key, found, data)
+    return data is not None and is_right(key, found, data)
 
 
 async def _moved(

@@ -50,6 +50,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._handle()
 
+    def do_HEAD(self) -> None:
+        self._handle()
+
     def do_PUT(self) -> None:
         self._handle()
 
@@ -80,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data if self.command != "HEAD" else b"")
         return True
 
     def wait(self) -> bool:

@@ -18,6 +18,7 @@ from kbuild.aot.build.cache import Cache, encode
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.build.results import BuildResult
+from kbuild.aot.remote import transfer
 from kbuild.aot.remote.sharing import keys_of
 from tests.aot.build.processes import interruptible
 from tests.aot.remote import http_server, reapi_server
@@ -127,9 +128,7 @@ def test_nobody_there_is_worth_one_warning(machines: Machines, capsys: pytest.Ca
     assert warning.startswith(f"warning: {url}: no connection") and warning.endswith("; building without it")
 
 
-@pytest.mark.parametrize(
-    "fault", ["hangs", "one byte a second", "another entry", "a bit flipped", "half a blob", "fails"]
-)
+@pytest.mark.parametrize("fault", ["hangs", "one byte a second", "another entry", "a bit flipped", "fails"])
 def test_a_server_with_faults_changes_nothing(
     fault: str, machines: Machines, http: http_server.Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,18 +203,21 @@ def test_wheels_are_equal_however_they_were_built(
     assert alone.wheel is not None
     keys = {key for job in alone.jobs for key, _ in keys_of(job)}
     cache = Cache(machines.folder / "machine1/cache")
+    for url in (http.url, reapi.target):
+        assert transfer.push(sorted(keys), cache, remote_at(url, timeout=5), Progress()).moved == VARIANTS
     for key in keys:  # What is left is the launcher, which takes long to compile.
         cache.entry(key).unlink()
 
     def wheel(url: str, more: Callable[[Any], Any] = lambda remote: remote) -> bytes:
         remote = more(remote_at(url, timeout=5))
-        result, _, _ = machines.build(kernels=(), cache=cache.root, remote=remote)
+        result, _, compiled = machines.build(kernels=(), cache=cache.root, remote=remote)
+        assert compiled == []
         for key in keys:
             cache.entry(key).unlink()
         assert result.wheel is not None
         return result.wheel.read_bytes()
 
-    ways = [wheel(url) for url in (http.url, http.url, reapi.target, reapi.target)]
+    ways = [wheel(url) for url in (http.url, reapi.target)]
     assert len(reapi.actions) == 0
 
     def elsewhere(remote: Any) -> Any:

@@ -125,7 +125,6 @@ UNREADABLE: dict[str, tuple[Behaviour, str]] = {
     "more than was asked for": (cas_only(endless), "it sends more than what was asked for"),
     "a bomb": (cas_only(bomb), "is not what its name says"),
     "something else than HTTP": (garbage, "the connection broke"),
-    "blobs have gone": (cas_only(lambda handler: handler.answer(404)), "an entry has gone"),
 }
 
 
@@ -139,6 +138,20 @@ def test_a_server_that_cannot_be_read_is_done_without(
     assert found == [None] * len(KEYS)
     assert len(http.log) < 60, "it is asked no more"
     assert 1 <= len(warnings) <= 2 and said in warnings[0] and warnings[-1].endswith("; building without it")
+
+
+def test_what_a_server_has_forgotten_is_absent(
+    http: http_server.Server, reapi: reapi_server.Service, warnings: Warnings
+) -> None:
+    """It may keep names for longer than what they stand for."""
+    filled(http.url)
+    filled(reapi.target)
+    http.held = {path: data for path, data in http.held.items() if "/ac/" in path}
+    reapi.blobs.clear()
+    for url in (http.url, reapi.target):
+        assert with_shared(remote_at(url), warnings, get_all) == [None] * len(KEYS) and warnings == []
+        filled(url)
+        assert with_shared(remote_at(url), warnings, get_all) == RIGHT
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])

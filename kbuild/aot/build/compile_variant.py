@@ -21,6 +21,8 @@ from kbuild.options import CompileOptions
 from kbuild.targets import devices_of
 
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"
+_READ_FACTS = {"arch", "serialized", "waits_for_launches", "warnings"}
+"""Facts that are needed here, whoever compiled."""
 
 
 def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
@@ -93,11 +95,13 @@ def _parts(
 
 def _is_compiled(parts: Mapping[str, bytes]) -> bool:
     """Whether parts are those of a compilation: an entry may come from elsewhere."""
-    return (
-        set(parts) == {"cubin", "ptx", "facts"}
-        and parts["cubin"].startswith(_CUBIN_MAGIC)
-        and parts["facts"].startswith(b"{")
-    )
+    if set(parts) != {"cubin", "ptx", "facts"} or not parts["cubin"].startswith(_CUBIN_MAGIC):
+        return False
+    try:
+        facts = json.loads(parts["facts"])
+    except ValueError:
+        return False
+    return isinstance(facts, dict) and facts.keys() >= _READ_FACTS
 
 
 def compile_parts(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> dict[str, bytes]:

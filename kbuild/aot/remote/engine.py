@@ -16,7 +16,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -110,9 +110,16 @@ class ReapiEngine:
     async def close(self) -> None:
         await self.client.close()
 
-    async def _upload(self, blobs: Iterable[Blob]) -> None:
-        async with self._sending:  # For the first action to bring there what the others have as well.
-            fresh = [blob for blob in blobs if blob.hash not in self._sent]
+    async def _upload(self, blobs: Sequence[Blob]) -> None:
+        """Brings what is missing there; the first action alone, for it has what all others have as well."""
+        if not self._sent:
+            async with self._sending:
+                if not self._sent:
+                    await self._send(blobs)
+        await self._send(blobs)
+
+    async def _send(self, blobs: Sequence[Blob]) -> None:
+        if fresh := [blob for blob in blobs if blob.hash not in self._sent]:
             await self.client.upload(fresh)
             self._sent.update(blob.hash for blob in fresh)
 

@@ -9,6 +9,7 @@ import zipfile
 
 
 def main() -> int:
+    """Does the action in the current directory; the exit code."""
     root = os.getcwd()
     with open("action.json", "rb") as stream:
         wanted = json.load(stream)["kbuild"]

@@ -19,7 +19,9 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.build.results import BuildResult
 from kbuild.aot.remote import transfer
+from kbuild.aot.remote.shared import Shared
 from kbuild.aot.remote.sharing import keys_of
+from tests.aot.build.fake_compiler import ELF
 from tests.aot.build.processes import interruptible
 from tests.aot.remote import http_server, reapi_server
 from tests.aot.remote.conftest import Warnings, remote_at, with_shared
@@ -181,14 +183,26 @@ def test_a_build_that_waits_can_be_interrupted(machines: Machines, http: http_se
     assert not (machines.project / "build/.kbuild/exchange").exists()
 
 
-def test_entries_that_somebody_meant_to_be_wrong(machines: Machines, http: http_server.Server) -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"cubin": b"#!/bin/sh", "ptx": b"", "facts": b"{}"},
+        {"cubin": ELF, "ptx": b"", "facts": b"{"},
+        {"cubin": ELF, "ptx": b"", "facts": b"[]"},
+        {"cubin": ELF, "ptx": b"", "facts": b"{}"},
+        {"cubin": ELF},
+    ],
+    ids=str,
+)
+def test_entries_that_somebody_meant_to_be_wrong(
+    parts: dict[str, bytes], machines: Machines, http: http_server.Server
+) -> None:
     """Digests and key are right, and what is in them is not what a compiler makes."""
     result, files, _ = machines.build()
 
-    async def forge(shared: Any) -> None:
+    async def forge(shared: Shared) -> None:
         for job in result.jobs:
-            for parts in ({"cubin": b"#!/bin/sh", "ptx": b"", "facts": b"{}"},):
-                assert await shared.put(job.identity, encode(job.identity, parts))
+            assert await shared.put(job.identity, encode(job.identity, parts))
 
     with_shared(remote_at(http.url, timeout=5), Warnings(), forge)
     _, again, compiled = machines.build(http.url)

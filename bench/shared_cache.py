@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 _HOME = "/mnt"
 """Where the empty file system of a machine is, in its namespace."""
-_OWN_FILES = ("unshare", "--mount", "--pid", "--fork", "sh", "-c")
+_OWN_FILES = ("unshare", "--mount", "--mount-proc", "--pid", "--fork", "sh", "-c")
 _OWN_USER = ("unshare", "--user", "--map-user=1234", "--map-group=1234", "sh", "-c")
 
 

@@ -71,12 +71,15 @@ class ReapiEngine:
 
     @property
     def is_open(self) -> bool:
+        """Whether it works, or is to be tried again."""
         return self._gate.is_open
+
+    def enters(self) -> bool:
+        """Whether one more step may be executed now."""
+        return self._gate.enters()
 
     async def execute(self, job: Job, key: str, is_portable: bool) -> bytes | None:
         """The entry of a job, or of its PTX for newer GPUs; None where that failed."""
-        if not self._gate.is_open:
-            return None
         try:
             blobs, action = self._action(job, key, is_portable)
         except OSError:

@@ -35,6 +35,8 @@ from kbuild.aot.remote.store import Traffic
 _LOOKUPS = 32
 _SENDERS = 8
 _SECONDS_BETWEEN_WORDS = 3.0
+_GLANCE = 0.5
+"""Seconds between two looks at whether an engine is away, or back."""
 _LINE = re.compile(rb"(want|made) ([0-9a-f]{64})\n")
 
 
@@ -57,7 +59,11 @@ class Engine(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is worth asking."""
+        """Whether it works, or is to be tried again."""
+        ...
+
+    def enters(self) -> bool:
+        """Whether one more step may be executed now."""
         ...
 
     def close(self) -> Awaitable[None]:
@@ -198,13 +204,22 @@ class Exchange:
                 return True
         if self._remote.is_only:
             await self._leave_to_engine(item)
-        execution = item.execution if item.is_executing or self._remote.is_only else None
-        seconds = self._remote.job_timeout
-        with suppress(asyncio.TimeoutError):
-            if execution is not None and await asyncio.wait_for(asyncio.shield(execution), seconds):
-                return True
+        if item.execution is not None and await self._executed(item, item.execution):
+            return True
         item.is_made_here = True
         return False
+
+    async def _executed(self, item: _Item, execution: asyncio.Future[bool]) -> bool:
+        """Waits for the engine as long as that is better than doing the work here; returns whether it was done
+        there."""
+        assert self._engine is not None
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._remote.job_timeout
+        while item.is_executing or (self._remote.is_only and self._engine.is_open):
+            await asyncio.wait({execution}, timeout=_GLANCE)
+            if execution.done() or loop.time() > end:
+                break
+        return execution.done() and execution.result()
 
     def _looked_up(self, item: _Item) -> asyncio.Task[bool]:
         if item.lookup is None:
@@ -227,9 +242,8 @@ class Exchange:
 
     async def _leave_to_engine(self, item: _Item) -> None:
         """Lets the engine make an entry, unless it cannot, or somebody is at it."""
-        if self._engine is None or not self._engine.is_open or item.wanted.execute is None:
-            return
-        if item.execution is None and not item.is_made_here:
+        can_be = self._engine is not None and item.wanted.execute is not None
+        if can_be and item.execution is None and not item.is_made_here:
             item.execution = asyncio.get_running_loop().create_future()
             async with self._more:
                 self._absent.append(item)
@@ -237,10 +251,14 @@ class Exchange:
 
     async def _execute(self) -> None:
         """Has one entry after another made by the engine."""
+        assert self._engine is not None
         while True:
             async with self._more:
                 await self._more.wait_for(lambda: self._absent)
-                item = self._absent.popleft() if self._remote.is_only else self._absent.pop()
+                item = self._next() if self._engine.enters() else None
+            if item is None:  # It is away, and may come back.
+                await asyncio.sleep(_GLANCE)
+                continue
             assert item.execution is not None and item.wanted.execute is not None
             is_there = False
             try:
@@ -254,6 +272,10 @@ class Exchange:
                 self.outcome.executed += 1
                 if self._shared is not None:
                     self._made.put_nowait(item.wanted.key)
+
+    def _next(self) -> _Item:
+        """The entry that the engine makes next: the one that steps come to last, if they make entries as well."""
+        return self._absent.popleft() if self._remote.is_only else self._absent.pop()
 
     async def _send(self) -> None:
         """Sends one entry after another that was made here."""

@@ -28,8 +28,10 @@ _PIECE = 1 << 20
 _OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.primary_user_agent", f"kbuild/{__version__}"),
-    ("grpc.keepalive_time_ms", 30_000),  # A server that has gone without a word is noticed.
-    ("grpc.keepalive_timeout_ms", 10_000),
+    (
+        "grpc.keepalive_time_ms",
+        300_000,
+    ),  # One that has gone without a word is noticed; servers allow no more.
 )
 _CODE = grpc.StatusCode
 _FAULTS = {

@@ -1,14 +1,17 @@
 """A shared cache as builds use it: it gives right entries or none, in limited time, and never fails.
 
 Requests are repeated while that may help, after pauses of random length, within the time that one may take in all.
-Where the server is away, refuses, is full, or fails again and again, it is asked no more, and one warning says so.
+Where the server is away, refuses, is full, or fails again and again, it is left alone, and one warning says so.  One that
+was away is tried again with a single request after half a minute, and after ever longer pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,6 +28,8 @@ _PAUSE = 0.2
 """Seconds; the longest pause before the second try, which doubles with each."""
 _FAILURES = 5
 """Requests that fail in a row before no more are made."""
+_AWAY = 30.0
+"""Seconds that a server which is away is left alone at first."""
 _SLOWEST = 100_000
 """Bytes a second that a connection has to move for large entries to arrive."""
 
@@ -45,26 +50,55 @@ class Gate:
 
     def __init__(self, name: str, instead: str, warn: Warn) -> None:
         """`name` is the server's, and `instead` what is done without it."""
-        self.is_open = True
         self._name, self._instead, self._warn = name, instead, warn
         self._failures = 0
         self._noted: set[Fault] = set()
+        self._closed_until = 0.0
+        """By the clock that only goes forwards."""
+        self._pause = _AWAY
+        self._is_tried = False
+        """Whether a request is under way that shows if the server is back."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may pass."""
+        return time.monotonic() >= self._closed_until
+
+    def enters(self) -> bool:
+        """Whether a request may pass now; where the server was away, one at a time does."""
+        if not self.is_open:
+            return False
+        if self._closed_until:
+            self._is_tried = True
+            self._closed_until = time.monotonic() + self._pause
+        return True
 
     def passed(self) -> None:
         """An entry went through."""
         self._failures = 0
+        if self._closed_until:
+            self._closed_until, self._pause, self._is_tried = 0.0, _AWAY, False
+            self._warn(f"{self._name} answers again")
 
     def failed(self, error: StoreError) -> None:
         """A request failed, all tries included."""
         self._failures += 1
-        if not self.is_open:
-            return
-        if error.fault.is_final or self._failures >= _FAILURES:
-            self.is_open = False
+        if self._is_tried:
+            self._is_tried = False
+            self._pause *= 2
+            self.close(error.fault)
+        elif self._closed_until:
+            return  # It was under way when the others failed.
+        elif error.fault.is_final or self._failures >= _FAILURES:
             self._warn(f"warning: {self._name}: {error}; {self._instead}")
+            self.close(error.fault)
         elif error.fault not in self._noted:
             self._noted.add(error.fault)
             self._warn(f"warning: {self._name}: {error}")
+
+    def close(self, fault: Fault = Fault.REFUSED) -> None:
+        """Lets nothing pass: for a while, or for good where time does not help."""
+        self._closed_until = time.monotonic() + self._pause if fault.may_help else math.inf
 
 
 async def attempted(seconds: float, request: Callable[[], Awaitable[T]], tries: int = _TRIES) -> T:
@@ -103,7 +137,8 @@ class Shared:
         self.tally = Tally()
         self.reading = Gate(store.name, instead, warn)
         self.writing = Gate(store.name, "nothing more is sent there", warn)
-        self.writing.is_open = not remote.is_read_only
+        if remote.is_read_only:
+            self.writing.close()
         self._timeout = remote.timeout
 
     async def find(self, key: str) -> Found | None:
@@ -158,14 +193,16 @@ class Shared:
         return data
 
     async def _asked(self, gate: Gate, seconds: float, request: Callable[[], Awaitable[T]]) -> T | None:
-        if not gate.is_open:
+        if not gate.enters():
             return None
         try:
             return await attempted(seconds, request)
         except StoreError as error:
             gate.failed(error)
             if error.fault is Fault.UNREACHABLE:  # Both ways lead to one server; one warning does.
-                self.reading.is_open = self.writing.is_open = False
+                for other in (self.reading, self.writing):
+                    if other.is_open:
+                        other.close(error.fault)
             return None
 
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from kbuild.aot.environment import Remote
-from kbuild.aot.remote import protos
+from kbuild.aot.remote import exchange, protos, shared
 from kbuild.aot.remote.protos import make
 from kbuild.options import DEFAULTS
 from tests.aot.build.fake_compiler import compile as fake_compile
@@ -167,6 +167,30 @@ def test_a_service_with_faults_leaves_the_work_to_this_machine(
     assert len(compiled) == VARIANTS and files == machines.build()[1]
     error = capsys.readouterr().err
     assert said in error and error.count("warning: ") == 1
+
+
+def test_a_service_that_comes_back_goes_on(
+    machines: Machines, reapi: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left is executed there again."""
+    monkeypatch.setattr(shared, "_AWAY", 0.01)
+    monkeypatch.setattr(exchange, "_GLANCE", 0.01)
+    manifest = machines.project / "kernels.toml"
+    manifest.write_text(MANIFEST)
+    source = machines.project / "kernels/scale.py"
+    source.write_text(source.read_text() + '\nMODE = "late"\n')
+    failures = iter([True, True])
+
+    def fail(method: str, context: grpc.ServicerContext) -> None:
+        if method == "Execute" and next(failures, False):
+            context.abort(grpc.StatusCode.UNAVAILABLE, "for a moment")
+
+    reapi.fail = fail
+    _, files, compiled = machines.build(remote=engine(reapi, jobs=1, is_only=False), jobs=1)
+    assert files == machines.build()[1] and len(compiled) + len(reapi.actions) == 6 and reapi.actions
+    first, second = capsys.readouterr().err.splitlines()
+    assert "UNAVAILABLE: for a moment; steps run on this machine" in first
+    assert second == f"{reapi.target} answers again"
 
 
 def test_a_mistake_in_a_kernel_is_reported_as_ever(machines: Machines, reapi: Service) -> None:

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from kbuild.aot.remote import protos, shared
-from kbuild.aot.remote.shared import Shared, attempted
+from kbuild.aot.remote.shared import Gate, Shared, attempted
 from kbuild.aot.remote.store import Fault, StoreError
 from tests.aot.remote import http_server, reapi_server
 from tests.aot.remote.conftest import KEY, SECONDS, Warnings, entry_of, remote_at, with_shared
@@ -221,6 +221,30 @@ def test_a_server_that_is_not_there(warnings: Warnings) -> None:
         warnings.clear()
         assert with_shared(remote_at(address), warnings, get_all) == [None] * len(KEYS)
         assert len(warnings) == 1 and warnings[0].endswith("; building without it")
+
+
+def test_a_server_that_was_away_is_tried_again(warnings: Warnings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one request after half a minute, and after a minute more."""
+    now = [1000.0]
+    monkeypatch.setattr(shared.time, "monotonic", lambda: now[0])
+    gate = Gate("server", "steps run here", warnings)
+    away = StoreError("nobody answers", Fault.UNREACHABLE)
+
+    def after(seconds: float) -> list[bool]:
+        now[0] += seconds
+        return [gate.enters(), gate.enters()]
+
+    assert after(0) == [True, True]
+    for _ in range(32):  # As many as were under way.
+        gate.failed(away)
+    assert after(29) == [False, False] and after(1) == [True, False]
+    gate.failed(away)
+    assert after(59) == [False, False] and after(1) == [True, False]
+    gate.passed()
+    assert after(0) == [True, True]
+    assert warnings == ["warning: server: nobody answers; steps run here", "server answers again"]
+    gate.failed(StoreError("no entry without a password", Fault.REFUSED))
+    assert after(1e9) == [False, False]
 
 
 def aborting(code: grpc.StatusCode, *methods: str) -> Callable[[str, grpc.ServicerContext], None]:

@@ -6,11 +6,107 @@ import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from kbuild.errors import UsageError
 
-STRICT = "KBUILD_STRICT"
-"""Says that dots which ptxas serializes are errors, as `--strict` does."""
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the environment that something of kbuild's reads."""
+
+    name: str
+    doc: str
+    also: tuple[str, ...] = ()
+    """Names of others, such as Triton's, that mean the same; where several are set, the first of all counts."""
+    reader: str = "kbuild"
+    """`kbuild`, which stands for the command line and `pip wheel`; `package`, the built one; `stand-in`, the fake
+    driver; or `tests`."""
+
+
+CACHE_DIR, DISABLE_CACHE = "KBUILD_CACHE_DIR", "KBUILD_DISABLE_CACHE"
+DUMP, DUMP_DIR = "KBUILD_DUMP", "TRITON_DUMP_DIR"
+PASS_DUMP, KERNEL_DUMP = "MLIR_ENABLE_DUMP", "TRITON_KERNEL_DUMP"
+DEBUG, STRICT, INTERPRET = "KBUILD_DEBUG", "KBUILD_STRICT", "KBUILD_INTERPRET"
+CACHE_SIZE, CACHE_URL, CACHE_MODE = "KBUILD_CACHE_SIZE", "KBUILD_CACHE_URL", "KBUILD_CACHE_MODE"
+CACHE_TIMEOUT, REMOTE_TIMEOUT = "KBUILD_CACHE_TIMEOUT", "KBUILD_REMOTE_TIMEOUT"
+REMOTE_URL, REMOTE_JOBS, REMOTE_ONLY = "KBUILD_REMOTE_URL", "KBUILD_REMOTE_JOBS", "KBUILD_REMOTE_ONLY"
+REMOTE_PYTHON, REMOTE_PLATFORM = "KBUILD_REMOTE_PYTHON", "KBUILD_REMOTE_PLATFORM"
+REMOTE_TOKEN, REMOTE_HEADERS = "KBUILD_REMOTE_TOKEN", "KBUILD_REMOTE_HEADERS"
+PRINT_TUNING, PTXAS, LIBCUDA = "KBUILD_PRINT_TUNING", "KBUILD_PTXAS", "KBUILD_LIBCUDA"
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable(
+        CACHE_DIR, "where cubins and verdicts are kept, instead of `kbuild` in XDG_CACHE_HOME or `~/.cache`"
+    ),
+    Variable(DISABLE_CACHE, "neither read nor write the cache, as `--no-cache`", ("TRITON_ALWAYS_COMPILE",)),
+    Variable(CACHE_SIZE, "bytes that the cache may have, as `500M` or `4G` (the default)"),
+    Variable(CACHE_URL, "a cache that machines share, as `--cache`"),
+    Variable(CACHE_MODE, "`read-write` (the default) or `read-only`, which is as `--cache-read-only`"),
+    Variable(CACHE_TIMEOUT, "seconds that a request to it may take, repetitions included (10)"),
+    Variable(REMOTE_URL, "a service that executes steps, as `--remote`"),
+    Variable(REMOTE_JOBS, "steps that it executes at a time, as `--remote-jobs` (16)"),
+    Variable(REMOTE_ONLY, "compile nothing here as long as it works, as `--remote-only`"),
+    Variable(REMOTE_TIMEOUT, "seconds that a step may take there, waiting included (600)"),
+    Variable(REMOTE_PYTHON, "Python on its machines (`python3`)"),
+    Variable(REMOTE_PLATFORM, "properties of its machines, as `OSFamily=linux,ISA=x86-64`"),
+    Variable(REMOTE_TOKEN, "sent to the shared cache and to the service, as `Authorization: Bearer`"),
+    Variable(REMOTE_HEADERS, "headers for both, as `x-api-key=…,x-team=kernels`"),
+    Variable("NETRC", "the file with credentials for a shared cache, instead of `~/.netrc`"),
+    Variable("HTTPS_PROXY", "the proxy for a shared cache", ("HTTP_PROXY", "ALL_PROXY")),
+    Variable("NO_PROXY", "hosts that are reached without it"),
+    Variable("AWS_REGION", "the region of a shared cache in S3", ("AWS_DEFAULT_REGION",)),
+    Variable("AWS_ENDPOINT_URL_S3", "where S3 is, if it is not Amazon's", ("AWS_ENDPOINT_URL",)),
+    Variable(PTXAS, "the ptxas to use, instead of that of NVIDIA's wheels", ("TRITON_PTXAS_PATH",)),
+    Variable("CUDA_HOME", "a toolkit, whose ptxas is used where no variable names one", ("CUDA_PATH",)),
+    Variable("CC", "the C compiler, with its arguments"),
+    Variable(
+        DUMP,
+        "a folder for the IR after each pass, as `compile --dump`; of a build, with a folder for each variant",
+    ),
+    Variable(
+        PASS_DUMP,
+        "Triton's: as KBUILD_DUMP, in TRITON_DUMP_DIR; a kernel's name dumps that one alone",
+    ),
+    Variable(KERNEL_DUMP, "Triton's: as KBUILD_DUMP, in TRITON_DUMP_DIR"),
+    Variable(DUMP_DIR, "the folder for the two before, `~/.triton/dump` where it is not set"),
+    Variable(DEBUG, "compile assertions and checks of overflow in, as `--debug`", ("TRITON_DEBUG",)),
+    Variable(STRICT, "dots that ptxas serializes are errors, as `--strict`"),
+    Variable(
+        INTERPRET, "`kbuild run` runs the kernel itself in numpy, and not its PTX", ("TRITON_INTERPRET",)
+    ),
+    Variable(
+        PRINT_TUNING,
+        "`kbuild tune` says what it tries and what is best, also with `-q`",
+        ("TRITON_PRINT_AUTOTUNING",),
+    ),
+    Variable("MAX_JOBS", "steps and processes at a time, as `-j`"),
+    Variable("SOURCE_DATE_EPOCH", "the time that files of a wheel have, in seconds since 1970"),
+    Variable("NO_COLOR", "no colours and no bar of progress", ("CI",)),
+    Variable("XDG_CACHE_HOME", "where caches are, `~/.cache` where it is not set"),
+    Variable("HOME", "where `~` is"),
+    Variable("PATH", "where programs are found"),
+    Variable("PYTHONPATH", "where modules are found; steps of a build get it"),
+    Variable(
+        "GLIBC_TUNABLES", "settings of malloc; kbuild sets those that make ptxas faster where it is not set"
+    ),
+    Variable(
+        LIBCUDA,
+        "the driver's library, instead of `libcuda.so.1`; for `kbuild tune` as well",
+        reader="package",
+    ),
+    Variable("LD_LIBRARY_PATH", "where the fake driver looks for its own library", reader="stand-in"),
+    Variable("KBUILD_TEST_WHEEL", "the wheel that tests/gpu tests", reader="tests"),
+    Variable("KBUILD_TEST_WHEEL_SM80", "the same, of PTX for sm_80", reader="tests"),
+    Variable(
+        "FAKE_CUDA_DEVICES", "the capabilities of the devices that the tests' driver has", reader="tests"
+    ),
+    Variable("FAKE_CUDA_VERSION", "the version that it reports", reader="tests"),
+    Variable("FAKE_CUDA_FAIL", "a function of it that fails, and the code: `cuInit=100`", reader="tests"),
+    Variable("FAKE_CUDA_CAPTURING", "whether its streams are being captured", reader="tests"),
+)
+"""Every variable that is read; docs/environment.md is made from this table."""
+_ALSO = {variable.name: variable.also for variable in VARIABLES}
 _FALSE = ("", "0", "false", "no", "off")
 _LARGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432"
 """Settings of glibc's malloc, from 2.35 on: its heap grows by 32 MB at a time and asks for pages of 2 MB.  ptxas touches 20 to
@@ -57,17 +153,52 @@ def prepare(environment: MutableMapping[str, str]) -> None:
     environment.setdefault("GLIBC_TUNABLES", _LARGE_PAGES)
 
 
+def names_of(name: str) -> tuple[str, ...]:
+    """The names of a variable: its own, then those of others that mean the same."""
+    return (name, *_ALSO[name])
+
+
+def setting(environment: Mapping[str, str], name: str) -> str:
+    """The value of a variable, or of the first that means the same; "" where none is set."""
+    return next((text for one in names_of(name) if (text := environment.get(one, ""))), "")
+
+
 def flag(environment: Mapping[str, str], name: str) -> bool:
-    """Whether a variable is set to anything but a word for no."""
-    return environment.get(name, "").lower() not in _FALSE
+    """Whether a variable, or the first that means the same, is set to anything but a word for no."""
+    return setting(environment, name).lower() not in _FALSE
+
+
+class Dump(NamedTuple):
+    """Where IR is dumped."""
+
+    folder: Path
+    only: str = ""
+    """The only kernel of which it is; all where empty."""
+
+    def of(self, kernel: str) -> Path | None:
+        """The folder for a kernel; None where that is not dumped."""
+        return self.folder if self.only in ("", kernel) else None
+
+
+def dump_of(environment: Mapping[str, str]) -> Dump | None:
+    """Where IR is to be dumped; None where no variable asks for it."""
+    if folder := environment.get(DUMP):
+        return Dump(Path(folder))
+    if not flag(environment, PASS_DUMP) and not flag(environment, KERNEL_DUMP):
+        return None
+    passes = environment.get(PASS_DUMP, "")
+    only = passes if flag(environment, PASS_DUMP) and not passes.isdigit() else ""
+    only = "" if only.lower() in ("true", "on", "yes") or flag(environment, KERNEL_DUMP) else only
+    default = Path(environment.get("HOME", ""), ".triton", "dump")
+    return Dump(Path(environment.get(DUMP_DIR) or default), only)
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path | None:
     """KBUILD_CACHE_DIR, or `kbuild` in XDG_CACHE_HOME or ~/.cache; None with KBUILD_DISABLE_CACHE or without
     any of them."""
-    if flag(environment, "KBUILD_DISABLE_CACHE"):
+    if flag(environment, DISABLE_CACHE):
         return None
-    if directory := environment.get("KBUILD_CACHE_DIR"):
+    if directory := environment.get(CACHE_DIR):
         return Path(directory).absolute()
     base = environment.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
@@ -78,8 +209,8 @@ def cache_directory(environment: Mapping[str, str]) -> Path | None:
 
 def cache_capacity(environment: Mapping[str, str], default: int) -> int:
     """KBUILD_CACHE_SIZE, the bytes that the cache on this machine may have."""
-    text = environment.get("KBUILD_CACHE_SIZE", "")
-    return size("KBUILD_CACHE_SIZE", text) if text else default
+    text = environment.get(CACHE_SIZE, "")
+    return size(CACHE_SIZE, text) if text else default
 
 
 def size(what: str, text: str) -> int:
@@ -100,27 +231,27 @@ def remote(
 ) -> Remote | None:
     """The shared cache and the service that executes steps; what the command line says of them goes before
     the variables.  None where there is neither, UsageError where a variable cannot be read."""
-    cache = cache or environment.get("KBUILD_CACHE_URL", "")
-    engine = engine or environment.get("KBUILD_REMOTE_URL", "")
-    if flag(environment, "KBUILD_DISABLE_CACHE"):
+    cache = cache or environment.get(CACHE_URL, "")
+    engine = engine or environment.get(REMOTE_URL, "")
+    if flag(environment, DISABLE_CACHE):
         cache = ""
     if not cache and not engine:
         return None
-    mode = environment.get("KBUILD_CACHE_MODE", "")
+    mode = environment.get(CACHE_MODE, "")
     if mode not in _MODES:
         raise UsageError(f"KBUILD_CACHE_MODE is {mode!r}, expected read-only or read-write")
     return Remote(
         cache=cache,
         is_read_only=is_read_only or _MODES[mode],
-        timeout=number(environment, "KBUILD_CACHE_TIMEOUT") or Remote.timeout,
+        timeout=number(environment, CACHE_TIMEOUT) or Remote.timeout,
         engine=engine,
-        jobs=jobs or number(environment, "KBUILD_REMOTE_JOBS") or Remote.jobs,
-        is_only=is_only or flag(environment, "KBUILD_REMOTE_ONLY"),
-        job_timeout=number(environment, "KBUILD_REMOTE_TIMEOUT") or Remote.job_timeout,
-        python=environment.get("KBUILD_REMOTE_PYTHON") or Remote.python,
-        platform=_pairs(environment, "KBUILD_REMOTE_PLATFORM"),
-        token=environment.get("KBUILD_REMOTE_TOKEN", "").strip(),
-        headers=_pairs(environment, "KBUILD_REMOTE_HEADERS"),
+        jobs=jobs or number(environment, REMOTE_JOBS) or Remote.jobs,
+        is_only=is_only or flag(environment, REMOTE_ONLY),
+        job_timeout=number(environment, REMOTE_TIMEOUT) or Remote.job_timeout,
+        python=environment.get(REMOTE_PYTHON) or Remote.python,
+        platform=_pairs(environment, REMOTE_PLATFORM),
+        token=environment.get(REMOTE_TOKEN, "").strip(),
+        headers=_pairs(environment, REMOTE_HEADERS),
         environment=environment,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from kbuild.cli.arguments import positive
+
 _ACTIONS = {
     "stats": "what they hold",
     "gc": "remove the entries used longest ago, until the rest fits",
@@ -55,10 +57,3 @@ def _add_shared(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--cache-read-only", action="store_true", help="send nothing there (as KBUILD_CACHE_MODE=read-only)"
     )
-
-
-def positive(text: str) -> int:
-    """A number from 1, of up to five digits."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 100_000):
-        raise argparse.ArgumentTypeError(f"expected a number from 1, found {text!r}")
-    return int(text)

@@ -9,7 +9,12 @@ from typing import NamedTuple, TypeVar
 from kbuild.errors import CompileError
 from kbuild.targets.devices import Devices, devices_of
 from kbuild.targets.mma_sync import MmaAtom
-from kbuild.targets.pipelines import GPU_PIPELINE, TENSOR_PIPELINE
+from kbuild.targets.pipelines import (
+    GLUON_GPU_PIPELINE,
+    GLUON_TENSOR_PIPELINE,
+    GPU_PIPELINE,
+    TENSOR_PIPELINE,
+)
 from kbuild.targets.wgmma import WgmmaAtom
 
 Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
@@ -24,6 +29,8 @@ class Limits:
     """Shared memory that one program may use."""
     max_warps: int
     """Warps that a multiprocessor holds."""
+    max_programs: int = 32
+    """Programs that a multiprocessor holds, however small they are."""
     cluster_size: int = 1
     """Programs of a cluster on every device of the architecture; 1 where there are no clusters."""
     registers: int = 255
@@ -46,6 +53,21 @@ class Limits:
         by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
         by_registers = self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps)
         return min(by_shared, self.max_warps // warps, by_registers)
+
+    def occupancy(self, shared: int, warps: int, registers: int) -> tuple[int, str]:
+        """How many programs of so many warps and bytes of shared memory a multiprocessor holds at once, and which resource
+        allows no more."""
+        none = self.reserved_shared_bytes
+        bounds = {
+            "warps": self.max_warps // warps,
+            "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
+            "shared memory": (self.shared_bytes + none) // (shared + none)
+            if shared <= self.shared_bytes
+            else 0,
+            "programs": self.max_programs,
+        }
+        name = min(bounds, key=lambda name: bounds[name])
+        return bounds[name], name
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,13 @@ class Target:
     """Passes over ttir."""
     gpu_pipeline: tuple[str, ...] = field(default=GPU_PIPELINE, repr=False)
     """Passes from ttir to ttgir ready for lowering."""
+
+    def pipelines(self, explicit_layouts: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The passes over ttir, and those to ttgir ready for lowering, of a kernel whose author chooses the
+        layouts or does not."""
+        if explicit_layouts:
+            return GLUON_TENSOR_PIPELINE, GLUON_GPU_PIPELINE
+        return self.tensor_pipeline, self.gpu_pipeline
 
     @property
     def arch(self) -> str:

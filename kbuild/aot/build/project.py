@@ -24,7 +24,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.results import BuildResult, failure_of, publish
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
-from kbuild.aot.environment import Remote
+from kbuild.aot.environment import Remote, dump_of
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import (
     FileDigests,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MANIFEST = "kernels.toml"
 BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
-SOURCE_DIGEST = "kbuild.compiler.frontend.sources.digest:source_digest"
+SOURCE_DIGEST = "kbuild.compiler.sources:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[2]
 
@@ -270,7 +270,11 @@ def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str])
         "kbuild": kbuild_identity(),
         "manifest": manifest_digest(manifest),
         "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
-        "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
+        "sources": {
+            name: found
+            for kernel in manifest.kernels
+            for name, found in sources.digests([kernel.source], options.project, kernel.include).items()
+        },
         "options": options.compile.requested(),
         "tools": tools,
         "distribution": read_distribution(options.project, manifest.package).digest,
@@ -295,7 +299,7 @@ def _source_digests(
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(str(options.project / kernel.source), kernel.function, places)
+                found[kernel.name] = function(*kernel.source_in(options.project, places))
             except KbuildError as error:
                 errors.append(error)
     if errors:
@@ -305,7 +309,9 @@ def _source_digests(
 
 def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
     """Writes the files that all steps read."""
+    dump = dump_of(options.environment)
     settings = {
+        "dump": [os.path.abspath(dump.folder), dump.only] if dump is not None else None,
         "project": os.path.abspath(options.project),
         "manifest": options.display,
         "cache": str(cache.absolute()) if (cache := _cache(options, directory)) else None,
@@ -335,7 +341,12 @@ def _exchange(
     from kbuild.aot.remote.sharing import exchange  # Other builds do without.
 
     tools = _tool_digests(FileDigests(directory / STATE / "digests.json"), ptxas)
-    request = {"project": options.project, "compiler": options.compiler, "tools": tools}
+    request = {
+        "project": options.project,
+        "compiler": options.compiler,
+        "source_digest": options.source_digest,
+        "tools": tools,
+    }
     return exchange(options.remote, directory, Cache(_cache(options, directory)), jobs, request, progress)
 
 

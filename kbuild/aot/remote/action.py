@@ -21,10 +21,12 @@ from pathlib import Path
 
 from kbuild.aot import toolchain
 from kbuild.aot.build.cache import encode
-from kbuild.aot.build.compile_variant import compile_parts
+from kbuild.aot.build.compile_variant import compile_parts, digest_of
 from kbuild.aot.build.plan import Job
 from kbuild.aot.identity import FileDigests
+from kbuild.aot.manifest.model import language_of
 from kbuild.errors import CompileError, ErrorGroup, KbuildError, ToolError, render
+from kbuild.options import CUDA
 
 COMPILE_ERROR = 3
 UNABLE = 4
@@ -40,6 +42,7 @@ def main() -> int:
         settings = {"compiler": fields["compiler"], "ptxas": _tools(fields["tools"])}
         job = Job.decode(fields["job"])
         os.chdir(root / "project")  # Where messages and line information count from.
+        _check_headers(job, fields["source_digest"])
         options = job.variant.portable().options if fields["is_portable"] else job.variant.options
         parts = compile_parts(job, options, settings)
     except (CompileError, ErrorGroup) as error:
@@ -63,6 +66,13 @@ def _tools(wanted: Mapping[str, str]) -> str:
         if digests.get(Path(path)) == wanted["ptxas"]:
             return path
     raise ToolError(f"{_here()} has no ptxas of the build's version")
+
+
+def _check_headers(job: Job, source_digest: str) -> None:
+    """Raise ToolError where the digest of a kernel in CUDA C++, which knows NVRTC and all headers by their versions, is
+    another here.  That of Python's syntax is another with each Python, and knows nothing of the machine."""
+    if language_of(job.source) == CUDA and digest_of(job, source_digest) != job.source_digest:
+        raise ToolError(f"{_here()} has another NVRTC than the build, or other headers of CUDA")
 
 
 def _ptxas() -> Iterable[str]:

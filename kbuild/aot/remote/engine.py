@@ -4,7 +4,7 @@
       run.py            on_worker.py
       action.json       the job, the key of its entry, digests of the tools
       kbuild.zip        the sources of kbuild, for machines that have another one or none
-      project/          the kernel's file, and all that it imports below the project
+      project/          the kernel's file, and all that it imports or includes below the project
 
 The command is `python3 run.py`, its output the file `entry`.  What comes back is used only if it is an entry of the key
 that was asked for.
@@ -51,6 +51,8 @@ class Request:
     project: Path
     compiler: str
     """The function that compiles, as `module:function`."""
+    source_digest: str
+    """The function that gives the digest of a kernel's source."""
     tools: Mapping[str, str]
     """sha256 of the tools, by name."""
 
@@ -65,7 +67,7 @@ class ReapiEngine:
         self.name, self.traffic = self.client.name, self.client.traffic
         self._remote, self._request = remote, request
         self._gate = Gate(self.name, "steps run on this machine", warn)
-        self._files: dict[str, dict[str, Blob]] = {}
+        self._files: dict[tuple[str, tuple[str, ...]], dict[str, Blob]] = {}
         self._sent: set[str] = set()
         self._sending = asyncio.Lock()
 
@@ -169,13 +171,14 @@ class ReapiEngine:
             "job": json.loads(job.encode()),
             "kbuild": self._kbuild,
             "key": key,
+            "source_digest": self._request.source_digest,
             "tools": dict(self._request.tools),
         }
         files = {
             "action.json": protos.blob(canonical_json(fields)),
             "kbuild.zip": kbuild_archive(),
             "run.py": protos.blob(Path(__file__).with_name("on_worker.py").read_bytes()),
-            **self._sources(job.source),
+            **self._sources(job),
         }
         root, directories = _tree(files)
         action, command = self._command(root)
@@ -210,15 +213,16 @@ class ReapiEngine:
         )
         return protos.encode(action), command
 
-    def _sources(self, source: str) -> dict[str, Blob]:
+    def _sources(self, job: Job) -> dict[str, Blob]:
         """The files that a kernel needs, by their names in the input root."""
-        if source not in self._files:
+        include = tuple(entry for entry in (job.variant.options.include or "").split(",") if entry)
+        if (job.source, include) not in self._files:
             root = self._request.project.absolute()
-            self._files[source] = {
+            self._files[job.source, include] = {
                 f"project/{path.relative_to(root).as_posix()}": protos.blob(path.read_bytes())
-                for path in reached([root / source], root)
+                for path in reached([root / job.source], root, include)
             }
-        return self._files[source]
+        return self._files[job.source, include]
 
     @cached_property
     def _kbuild(self) -> str:

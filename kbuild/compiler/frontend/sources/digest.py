@@ -7,6 +7,7 @@ import hashlib
 from functools import lru_cache
 from typing import Any
 
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.files import (
     NamedTupleClass,
     NamespacePackage,
@@ -49,11 +50,15 @@ def _collect(function: SourceFunction, texts: dict[tuple[str, int], str], places
         return
     texts[key] = ""  # its place among the others; a function that calls itself ends here
     found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
-    found += ["debug"] * function.debug
+    found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
     for name, value in sorted(_reached(function).items()):
         if isinstance(value, SourceFunction) and not value.library:
             _collect(value, texts, places)
             found.append(f"{name}=function {value.name}")
+        elif isinstance(value, AggregateClass):
+            for method in value.functions.values():
+                _collect(method, texts, places)
+            found.append(f"{name}=aggregate {value.name} {value.fields} {sorted(value.constants)}")
         else:
             found.append(f"{name}={_text(value)}")
     texts[key] = "\n".join(found)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,25 +26,22 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`host:port` of a service whose machines wait for work."""
+def grid() -> Iterator[tuple[str, Bots]]:
+    """The URL of a service, and its machines, which wait for work."""
     programs = postgres_folder()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    folder = tmp_path_factory.mktemp("grid")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(0o755)  # PostgreSQL runs as another user.
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    with (
-        postgres(programs, folder / "database") as database,
-        buildgrid(database, folder / "server") as found,
-        Bots(found, folder / "machines", 2, environment) as bots,
-    ):
-        yield found
-        assert len(bots.actions) == VARIANTS
+    with tempfile.TemporaryDirectory(prefix="grid") as name, ExitStack() as stack:
+        folder = Path(name)
+        folder.chmod(0o755)  # PostgreSQL runs as another user, who may not enter pytest's own folders.
+        database = stack.enter_context(postgres(programs, folder / "database"))
+        found = stack.enter_context(buildgrid(database, folder / "server"))
+        bots = stack.enter_context(Bots(found, folder / "machines", 2, environment))
+        yield f"grpc://{found}", bots
 
 
-def test_its_blobs_and_results_are_a_cache(target: str, warnings: Warnings) -> None:
+def test_its_blobs_and_results_are_a_cache(grid: tuple[str, Bots], warnings: Warnings) -> None:
     large = entry_of("cd" * 32, size=5_000_000)
 
     async def use(shared: Shared) -> list[bytes | None]:
@@ -50,15 +49,17 @@ def test_its_blobs_and_results_are_a_cache(target: str, warnings: Warnings) -> N
         assert await shared.put(KEY, entry_of()) and await shared.put("cd" * 32, large)
         return [await shared.get(KEY), await shared.get("cd" * 32)]
 
-    url = f"grpc://{target}"
-    assert with_shared(remote_at(url, timeout=20), warnings, use) == [entry_of(), large] and warnings == []
+    assert (
+        with_shared(remote_at(grid[0], timeout=20), warnings, use) == [entry_of(), large] and warnings == []
+    )
 
 
-def test_its_machines_execute_steps(target: str, machines: Machines) -> None:
-    settings = Remote(engine=f"grpc://{target}", is_only=True, python=reapi_server.PYTHON, jobs=2, timeout=20)
+def test_its_machines_execute_steps(grid: tuple[str, Bots], machines: Machines) -> None:
+    url, bots = grid
+    settings = Remote(engine=url, is_only=True, python=reapi_server.PYTHON, jobs=2, timeout=20)
     _, files, _ = machines.build()
     result, elsewhere, compiled = machines.build(remote=settings)
     assert elsewhere == files and compiled == []
     assert result.exchanged is not None and result.exchanged.executed == VARIANTS
     _, again, compiled = machines.build(remote=settings)
-    assert again == files and compiled == [], "the results are remembered"
+    assert again == files and compiled == [] and len(bots.actions) == VARIANTS, "the results are remembered"

@@ -161,7 +161,9 @@ class ReapiEngine:
         if not text and result.stderr_digest.size_bytes:
             text = await self.client.read(result.stderr_digest.hash, result.stderr_digest.size_bytes) or b""
         lines = text.decode(errors="replace").strip().splitlines()
-        return lines[-1][:_LONGEST_TEXT] if lines else f"exit code {result.exit_code}"
+        # Of a traceback the last line, of kbuild's own messages the first, without what they advise.
+        errors = [line for line in lines if line.startswith("error: ")]
+        return (errors or lines[-1:] or [f"exit code {result.exit_code}"])[0][:_LONGEST_TEXT]
 
     def _action(self, job: Job, key: str, is_portable: bool) -> tuple[list[Blob], Blob]:
         """All blobs of an action, and the action itself."""

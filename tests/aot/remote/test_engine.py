@@ -11,18 +11,22 @@ from typing import Any
 import grpc
 import pytest
 
+from kbuild.aot.build import project as project_module
 from kbuild.aot.environment import Remote
 from kbuild.aot.remote import exchange, protos, shared
 from kbuild.aot.remote.protos import make
 from kbuild.options import DEFAULTS
 from tests.aot.build.fake_compiler import compile as fake_compile
 from tests.aot.conftest import KERNEL, MANIFEST
+from tests.aot.cuda.conftest import write_project
 from tests.aot.remote import reapi_server
 from tests.aot.remote.test_builds import Machines
 from tests.aot.remote.test_faults import aborting
 
 Service = reapi_server.Service
 VARIANTS = 2
+REAL = {"compiler": project_module.COMPILER, "source_digest": project_module.SOURCE_DIGEST}
+"""The compiler itself."""
 
 
 @pytest.fixture
@@ -228,11 +232,7 @@ def test_the_compiler_itself_on_a_machine_with_another_kbuild(
     (tmp_path / "broken/kbuild").mkdir(parents=True)
     (tmp_path / "broken/kbuild/__init__.py").write_text("raise ImportError('another one')\n")
     reapi.environment = {"PYTHONPATH": str(tmp_path / "broken")}
-    real = {
-        "compiler": "kbuild.compiler.driver:compile",
-        "source_digest": "kbuild.compiler.frontend.sources.digest:source_digest",
-        "compile": DEFAULTS.changed({"lineinfo": True}),
-    }
+    real = {**REAL, "compile": DEFAULTS.changed({"lineinfo": True})}
     _, files, _ = machines.build(**real)
     result, elsewhere, _ = machines.build(remote=engine(reapi), **real)
     assert elsewhere == files and len(files) == 6 and len(reapi.actions) == 2
@@ -249,3 +249,17 @@ def test_actions_of_ptx_for_newer_gpus(machines: Machines, reapi: Service) -> No
     _, files, _ = machines.build(archs=("sm_90",))
     _, elsewhere, compiled = machines.build(archs=("sm_90",), remote=engine(reapi))
     assert elsewhere == files and compiled == [] and any(name.endswith(".portable.ptx") for name in files)
+
+
+def test_a_kernel_in_cuda_brings_its_headers(
+    tmp_path: Path, reapi: Service, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pytest.importorskip("cuda.bindings", reason="pip install 'kbuild[cuda]'")
+    machines = Machines(write_project(tmp_path), tmp_path_factory.mktemp("machines"))
+    real = {**REAL, "kernels": ("matmul",), "archs": ("sm_90",)}
+    _, files, _ = machines.build(**real)
+    result, elsewhere, _ = machines.build(remote=engine(reapi), **real)
+    assert elsewhere == files and files and result.exchanged is not None
+    assert result.exchanged.executed == len(reapi.actions) == len(files) // 3
+    inputs = protos.parse("Action", reapi.blobs[reapi.actions[0]]).input_root_digest.hash
+    assert {"project/kernels/matmul.cu", "project/kernels/index.cuh"} <= set(names_below(reapi, inputs))

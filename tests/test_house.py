@@ -95,6 +95,11 @@ HOMES = {
     "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),
     "pyproject_metadata": ("aot/artifact/distribution.py",),
     "jinja2": ("aot/artifact/rendering.py",),
+    "aiohttp": ("aot/remote/http_store.py",),
+    "grpc": ("aot/remote/reapi.py",),
+    "google": ("aot/remote/protos.py",),
+    "zstandard": ("aot/remote/http_store.py", "aot/remote/reapi.py"),
+    "botocore": ("aot/remote/s3.py",),
     "subprocess": (
         "compiler/backend/cubin.py",
         "aot/toolchain.py",

@@ -24,9 +24,18 @@ from kbuild.aot.artifact.editable import editable_wheel
 from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build import project as builder
 from kbuild.aot.build import results
-from kbuild.aot.build.cache import usable
+from kbuild.aot.build.cache import CAPACITY, usable
 from kbuild.aot.build.progress import Lines
-from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, number, prepare
+from kbuild.aot.environment import (
+    STRICT,
+    cache_capacity,
+    cache_directory,
+    epoch,
+    flag,
+    number,
+    prepare,
+    remote,
+)
 from kbuild.aot.files import write_files
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import FILE as TUNED
@@ -84,6 +93,8 @@ def _built(dist: Path) -> Path:
         environment=environment,
         jobs=number(os.environ, "MAX_JOBS") or 0,
         cache=cache if cache and not usable(cache) else None,
+        capacity=cache_capacity(os.environ, CAPACITY),
+        remote=remote(environment),
         dist=dist,
         epoch=epoch(os.environ),
         compile=DEFAULTS.changed({"strict": flag(os.environ, STRICT)}),

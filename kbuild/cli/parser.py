@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
+from kbuild.cli import sharing
 from kbuild.cli.arguments import (
     add_common,
     add_compile,
@@ -149,6 +150,7 @@ def _add_building(verbs: _Verbs) -> None:
             metavar="TAG",
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
+        sharing.add_remote(verb)
     add_merge(verbs.add)
     add_ci(verbs.add)
     add_options(build, "debug", "lineinfo", "strict")
@@ -261,3 +263,11 @@ def _add_upkeep(verbs: _Verbs) -> None:
     cleaning = "Remove what builds made here; the cache stays."
     verbs.add("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verbs.add("doctor", "Say which tools would be used, and what is missing.", "--json")
+    caching = verbs.add(
+        "cache",
+        "Say what the caches of cubins hold, clear them, and move entries between them.",
+        "-C -q --json --dry-run --arch",
+        directory="the project whose variants push, pull and verify are about",
+    )
+    sharing.add_cache(caching)
+    add_options(caching, "debug", "lineinfo")

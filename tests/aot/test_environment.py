@@ -15,13 +15,17 @@ from kbuild.aot.environment import (
     PTXAS,
     VARIABLES,
     Dump,
+    Remote,
+    cache_capacity,
     cache_directory,
     dump_of,
     flag,
     names_of,
     prepare,
+    remote,
     setting,
 )
+from kbuild.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 READ = re.compile(
@@ -127,3 +131,65 @@ def test_every_variable_that_is_read_is_in_the_table() -> None:
                 for match in READ.finditer(path.read_text()):
                     found.setdefault(match[1] or match[2], path.relative_to(ROOT))
     assert {name: str(path) for name, path in found.items() if name not in known} == {}
+
+
+def test_nothing_is_shared_unless_asked_for() -> None:
+    assert remote({}) is None
+    assert remote({"KBUILD_CACHE_URL": "http://a", "KBUILD_DISABLE_CACHE": "1"}) is None
+    assert remote({}, cache="http://a") == Remote(cache="http://a")
+
+
+def test_the_command_line_goes_before_the_variables() -> None:
+    variables = {
+        "KBUILD_CACHE_URL": "http://a",
+        "KBUILD_CACHE_MODE": "read-only",
+        "KBUILD_CACHE_TIMEOUT": "3",
+        "KBUILD_REMOTE_URL": "grpc://b",
+        "KBUILD_REMOTE_JOBS": "5",
+        "KBUILD_REMOTE_ONLY": "1",
+        "KBUILD_REMOTE_TIMEOUT": "7",
+        "KBUILD_REMOTE_PYTHON": "/opt/python",
+        "KBUILD_REMOTE_PLATFORM": "OSFamily=linux, ISA=x86-64",
+        "KBUILD_REMOTE_TOKEN": "secret\n",
+        "KBUILD_REMOTE_HEADERS": "x-key=a=b",
+    }
+    found = remote(variables)
+    assert found == Remote(
+        cache="http://a",
+        is_read_only=True,
+        timeout=3,
+        engine="grpc://b",
+        jobs=5,
+        is_only=True,
+        job_timeout=7,
+        python="/opt/python",
+        platform=(("OSFamily", "linux"), ("ISA", "x86-64")),
+        token="secret",
+        headers=(("x-key", "a=b"),),
+        environment=variables,
+    )
+    assert "secret" not in repr(found) and "a=b" not in repr(found)
+    other = remote(variables, "http://c", "grpc://d", 9)
+    assert other is not None and (other.cache, other.engine, other.jobs) == ("http://c", "grpc://d", 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("KBUILD_CACHE_MODE", "readonly", "expected read-only or read-write"),
+        ("KBUILD_CACHE_TIMEOUT", "soon", "expected a natural number"),
+        ("KBUILD_REMOTE_PLATFORM", "linux", "is not of the form name=value"),
+        ("KBUILD_REMOTE_HEADERS", "=x", "is not of the form name=value"),
+    ],
+)
+def test_variables_that_cannot_be_read(name: str, value: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        remote({"KBUILD_CACHE_URL": "http://a", name: value})
+
+
+def test_sizes() -> None:
+    read = {text: cache_capacity({"KBUILD_CACHE_SIZE": text}, 7) for text in ("", "12", "3k", "500M", "4G")}
+    assert read == {"": 7, "12": 12, "3k": 3 << 10, "500M": 500 << 20, "4G": 4 << 30}
+    for text in ("4GB", "G", "-1", "1.5G"):
+        with pytest.raises(UsageError, match="expected a number of bytes"):
+            cache_capacity({"KBUILD_CACHE_SIZE": text}, 7)

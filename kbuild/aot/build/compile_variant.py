@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.build import records
+from kbuild.aot.build import ask, records
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.plan import STATE, Job
 from kbuild.aot.identity import bytes_digest, canonical_json
@@ -21,6 +21,8 @@ from kbuild.options import CompileOptions
 from kbuild.targets import devices_of
 
 _CUBIN_MAGIC = b"\x7fELF\x02\x01"
+_READ_FACTS = {"arch", "serialized", "waits_for_launches", "warnings"}
+"""Facts that are needed here, whoever compiled."""
 
 
 def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
@@ -31,7 +33,7 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     """
     if job.like and _copy(job, build):
         return True
-    parts, is_cached = _parts(job, job.identity, job.variant.options, settings)
+    parts, is_cached = _parts(job, job.identity, job.variant.options, settings, build)
     facts = json.loads(parts["facts"])
     # From the cache, for the compiler makes no such thing then.
     if settings.get("strict") and facts["serialized"]:
@@ -47,7 +49,7 @@ def compile_job(job: Job, settings: Mapping[str, Any], build: Path) -> bool:
     facts |= _own_facts(job, parts["cubin"])
     files = {f"{job.stem}.{suffix}": parts[suffix] for suffix in ("cubin", "ptx")}
     if job.portable and devices_of(facts["arch"], is_ptx=True).are_alike:
-        is_cached &= _add_portable(job, settings, files, facts)
+        is_cached &= _add_portable(job, settings, build, files, facts)
     records.write(build, job.record, files, bytes_digest(job.encode()), facts)
     return is_cached
 
@@ -82,11 +84,11 @@ def _copy(job: Job, build: Path) -> bool:
 
 
 def _add_portable(
-    job: Job, settings: Mapping[str, Any], files: dict[str, bytes], facts: dict[str, Any]
+    job: Job, settings: Mapping[str, Any], build: Path, files: dict[str, bytes], facts: dict[str, Any]
 ) -> bool:
     """Adds PTX that newer GPUs run, or a warning that there is none; returns whether it came from the cache."""
     try:
-        parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings)
+        parts, is_cached = _parts(job, job.portable, job.variant.portable().options, settings, build)
     except (CompileError, ErrorGroup) as error:
         mistakes = "; ".join(str(single).splitlines()[0] for single in error.errors())
         facts["warnings"] = [*facts["warnings"], f"it has no PTX for newer GPUs: {mistakes}"]
@@ -97,19 +99,36 @@ def _add_portable(
 
 
 def _parts(
-    job: Job, identity: str, options: CompileOptions, settings: Mapping[str, Any]
+    job: Job, identity: str, options: CompileOptions, settings: Mapping[str, Any], build: Path
 ) -> tuple[dict[str, bytes], bool]:
     """Cubin, PTX and facts of a job, and whether they came from the cache."""
     cache = Cache(Path(settings["cache"]) if settings.get("cache") else None)
     found = cache.get(identity)
-    if found is not None and set(found) == {"cubin", "ptx", "facts"}:
-        return dict(found), True
-    made = _compile(job, options, settings)
-    cache.put(identity, made)
+    is_shared = bool(settings.get("shares"))
+    if found is None and is_shared and ask.want(build, identity):
+        found = cache.get(identity)
+    if found is not None and _is_compiled(found):
+        return found, True
+    made = compile_parts(job, options, settings)
+    if digest_of(job, settings["source_digest"]) != job.source_digest:
+        raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
+    if cache.put(identity, made) and is_shared:
+        ask.made(build, identity)
     return made, False
 
 
-def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> dict[str, bytes]:
+def _is_compiled(parts: Mapping[str, bytes]) -> bool:
+    """Whether parts are those of a compilation: an entry may come from elsewhere."""
+    if set(parts) != {"cubin", "ptx", "facts"} or not parts["cubin"].startswith(_CUBIN_MAGIC):
+        return False
+    try:
+        facts = json.loads(parts["facts"])
+    except ValueError:
+        return False
+    return isinstance(facts, dict) and facts.keys() >= _READ_FACTS
+
+
+def compile_parts(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> dict[str, bytes]:
     """Cubin, PTX and facts of a job, from the compiler."""
     artifact = resolve(settings["compiler"])(
         f"{job.source}:{job.function}",
@@ -120,17 +139,16 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         texts=("ptx",),
         **_dump_of(job, settings),
     )
-    if _source_digest(job, settings) != job.source_digest:
-        raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
     cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
     if not cubin.startswith(_CUBIN_MAGIC):
         raise ToolError(f"ptxas wrote {len(cubin)} bytes that are not a cubin")
     return {"cubin": cubin, "ptx": ptx.encode(), "facts": canonical_json(compile_facts(artifact.metadata))}
 
 
-def _source_digest(job: Job, settings: Mapping[str, Any]) -> str:
+def digest_of(job: Job, source_digest: str) -> str:
+    """The digest of a job's source now, by the function that `source_digest` names."""
     include = [job.variant.options.include] if job.variant.options.include else []
-    return resolve(settings["source_digest"])(job.source, job.function, False, *include)
+    return resolve(source_digest)(job.source, job.function, False, *include)
 
 
 def _dump_of(job: Job, settings: Mapping[str, Any]) -> dict[str, str]:

@@ -11,9 +11,11 @@ from kbuild.aot import toolchain
 from kbuild.aot.artifact import sources
 from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.platforms import parse_platform
+from kbuild.aot.build.cache import CAPACITY
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.launcher import core_commands, foreign_headers
 from kbuild.aot.build.plan import HEADERS, STATE, manifest_digest
+from kbuild.aot.environment import Remote
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import (
     FileDigests,
@@ -59,6 +61,10 @@ class BuildOptions:
     """Whether to stop before anything is compiled."""
     cache: Path | None = None
     """Directory of the cache; None for no cache."""
+    capacity: int = CAPACITY
+    """Bytes that the cache may have."""
+    remote: Remote | None = None
+    """What is shared with other machines."""
     dist: Path | None = None
     """Where to put the wheel; `dist` of the project when None."""
     epoch: int | None = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.aot import toolchain
 from kbuild.aot.artifact.record import Coverage
@@ -23,7 +24,7 @@ from kbuild.aot.build.inputs import (
     request_of,
     source_digests,
 )
-from kbuild.aot.build.plan import STATE, WHEEL, Plan, made_of, plan
+from kbuild.aot.build.plan import STATE, WHEEL, Job, Plan, made_of, plan
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.results import BuildResult, Details, failure_of, publish, totals_of
 from kbuild.aot.build.service import Service
@@ -44,6 +45,9 @@ from kbuild.aot.shards.complete import coverage
 from kbuild.aot.shards.shard import WHOLE, Shard
 from kbuild.errors import ToolError, UsageError
 from kbuild.options import CompileOptions
+
+if TYPE_CHECKING:
+    from kbuild.aot.remote.exchange import Exchange
 
 MANIFEST = "kernels.toml"
 BUILD = "build"
@@ -149,7 +153,11 @@ def build_variants(
 ) -> BuildResult:
     """Builds some variants of a manifest in a directory; as `build`, which has `prepared` it."""
     options = _completed(options)
-    with lock(directory, progress) as held, _service(options, directory, held) as service:
+    with (
+        lock(directory, progress) as held,
+        _service(options, directory, held) as service,
+        ExitStack() as sharing,
+    ):
         prepared = prepared or Prepared(plan_inputs(options, manifest, directory))
         if not options.dry_run:
             _write_settings(options, prepared.inputs.ptxas, directory)
@@ -162,6 +170,9 @@ def build_variants(
         made = _prepare(options, planned, directory)
         service.expect(len(planned.edges) - len(made))
         service.get_ready()
+        left = [job for job in planned.jobs if job.record not in made and not job.like]
+        if (exchange := _exchange(options, left, prepared.inputs, directory, progress)) is not None:
+            sharing.enter_context(exchange)
         program, environment = (
             toolchain.find_ninja(options.environment).path,
             _environment(options.environment),
@@ -172,31 +183,44 @@ def build_variants(
                 program, directory, (), environment, progress, options.jobs, options.keep_going, held
             )
 
-        run = run_ninja()
-        if run.code != 0 and not run.failures and ".ninja_log" in run.text:
-            (directory / STATE / ".ninja_log").unlink(missing_ok=True)
-            run = run_ninja()
-        if run.steps or len(made) < len(planned.edges):
-            made = _made(planned, directory)
-        if _is_missing(planned, made, run):
-            # Steps succeeded and left nothing, or something was damaged since: once more, with as little in
-            # between as possible.
-            service.drop_client()
-            run = run_ninja().after(run)
-            made = _made(planned, directory)
+        run, made = _run(planned, directory, made, service, run_ninja)
+        sharing.close()
         if run.code != 0 and not run.failures:
             how = f"was ended by signal {-run.code}" if run.code < 0 else f"ended with exit code {run.code}"
             raise ToolError(f"ninja {how}: {run.text}".removesuffix(": "))
-        if left := _is_missing(planned, made, run):
+        if lost := _is_missing(planned, made, run):
             raise ToolError(
-                f"{directory / left}: the step that makes it succeeded, but the file differs from its record",
+                f"{directory / lost}: the step that makes it succeeded, but the file differs from its record",
                 help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
         result = _result(options, manifest, Details(planned.jobs, expansion), run, made, directory)
         totals = replace(result.totals, notes=prepared.notes)
         if prepared.request and run.code == 0 and len(made) == len(planned.edges):
             unchanged.note(directory, prepared.request, totals)
-        return replace(result, totals=totals)
+        return replace(result, totals=totals, exchanged=exchange.outcome if exchange is not None else None)
+
+
+def _run(
+    planned: Plan,
+    directory: Path,
+    made: dict[str, dict[str, Any]],
+    service: Service,
+    run_ninja: Callable[[], ninja.NinjaOutcome],
+) -> tuple[ninja.NinjaOutcome, dict[str, dict[str, Any]]]:
+    """Runs the steps that are left, and gives the records of all that are made then."""
+    run = run_ninja()
+    if run.code != 0 and not run.failures and ".ninja_log" in run.text:
+        (directory / STATE / ".ninja_log").unlink(missing_ok=True)
+        run = run_ninja()
+    if run.steps or len(made) < len(planned.edges):
+        made = _made(planned, directory)
+    if _is_missing(planned, made, run):
+        # Steps succeeded and left nothing, or something was damaged since: once more, with as little in
+        # between as possible.
+        service.drop_client()
+        run = run_ninja().after(run)
+        made = _made(planned, directory)
+    return run, made
 
 
 def _service(options: BuildOptions, directory: Path, held: Sequence[int]) -> Service:
@@ -277,7 +301,8 @@ def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Pat
         "dump": [os.path.abspath(dump.folder), dump.only] if dump is not None else None,
         "project": os.path.abspath(options.project),
         "manifest": options.display,
-        "cache": str(options.cache.absolute()) if options.cache else None,
+        "cache": str(cache.absolute()) if (cache := _cache(options, directory)) else None,
+        "shares": options.remote is not None,
         "package": options.packs,
         "ptxas": ptxas.path,
         "compiler": options.compiler,
@@ -287,6 +312,28 @@ def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Pat
         "path": [entry for entry in sys.path if entry and os.path.isdir(entry)],
     }
     write_if_changed(directory / STATE / "settings.json", canonical_json(settings))
+
+
+def _cache(options: BuildOptions, directory: Path) -> Path | None:
+    """The cache of the build's steps; where only other machines have one, what comes from there has to lie somewhere."""
+    return options.cache or (directory / STATE / "shared" if options.remote else None)
+
+
+def _exchange(
+    options: BuildOptions, jobs: Sequence[Job], inputs: PlanInputs, directory: Path, progress: Progress
+) -> Exchange | None:
+    """What the build does with other machines for the jobs that are left; None where it shares nothing."""
+    if options.remote is None or not jobs:
+        return None
+    from kbuild.aot.remote.sharing import exchange  # Other builds do without.
+
+    request = {
+        "project": options.project,
+        "compiler": options.compiler,
+        "source_digest": options.source_digest,
+        "tools": dict(inputs.tools),
+    }
+    return exchange(options.remote, directory, Cache(_cache(options, directory)), jobs, request, progress)
 
 
 def _prepare(options: BuildOptions, planned: Plan, directory: Path) -> dict[str, dict[str, Any]]:
@@ -352,7 +399,7 @@ def _result(
     cached = run.printed.count(CACHED)
     costs.remember(directory, run.printed)
     if compiled and options.cache:
-        Cache(options.cache).trim()
+        Cache(options.cache, options.capacity).trim()
     facts = tuple(made[job.record] for job in details.jobs if job.record in made)
     wheel = None
     if run.code == 0 and WHEEL in made:

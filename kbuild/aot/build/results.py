@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.aot.artifact.platforms import machine_of
 from kbuild.aot.build import ninja
@@ -18,6 +18,9 @@ from kbuild.aot.files import write_files
 from kbuild.aot.manifest.expand import Expansion
 from kbuild.aot.manifest.model import Manifest
 from kbuild.errors import KbuildError, ToolError
+
+if TYPE_CHECKING:
+    from kbuild.aot.remote.exchange import Exchanged
 
 _LARGEST_TEXT = 8000
 """Characters of one failure that are shown."""
@@ -63,6 +66,8 @@ class BuildResult:
     """Gives them one by one, which a build that has nothing to do does not need to know."""
     wheel: Path | None = None
     """The wheel, or the part of a shard, unless something failed or kernels alone were named."""
+    exchanged: Exchanged | None = None
+    """What came from other machines, and went there."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:

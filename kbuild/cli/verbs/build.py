@@ -6,14 +6,15 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.build import project as builder
 from kbuild.aot.build import results
-from kbuild.aot.build.cache import usable
+from kbuild.aot.build.cache import CAPACITY, usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
-from kbuild.aot.environment import cache_directory, epoch, number
+from kbuild.aot.environment import Remote, cache_capacity, cache_directory, epoch, number, remote
 from kbuild.cli.verbs.show import compile_options, size_of
 from kbuild.errors import ErrorGroup, KbuildError, ToolError
 
@@ -63,10 +64,30 @@ def request_of(options: argparse.Namespace) -> builder.BuildOptions:
         verbose=options.verbose,
         dry_run=options.dry_run,
         cache=_cache(options),
+        capacity=cache_capacity(options.environment, CAPACITY),
+        remote=remote_of(options),
         dist=Path(options.output) if options.output else None,
         epoch=epoch(options.environment),
         display=(project / builder.MANIFEST).as_posix(),
     )
+
+
+def remote_of(options: argparse.Namespace) -> Remote | None:
+    """What the command line and the environment share with other machines."""
+    environment = {**options.environment, **({"KBUILD_DISABLE_CACHE": "1"} if options.no_cache else {})}
+    found = remote(
+        environment,
+        options.cache_url,
+        options.remote,
+        options.remote_jobs,
+        options.remote_only,
+        options.cache_read_only,
+    )
+    if found is not None:
+        from kbuild.aot.remote.address import check  # Other builds do without.
+
+        check(found)
+    return found
 
 
 def _cache(options: argparse.Namespace) -> Path | None:
@@ -92,7 +113,10 @@ def _variants_failed(result: results.BuildResult) -> int:
 
 def _summary(result: results.BuildResult, build: Path, seconds: float) -> str:
     fresh = len(result.compiled)
-    done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
+    elsewhere = result.exchanged.executed if result.exchanged else 0
+    done = [f"{fresh - result.cached} compiled"] if fresh else []
+    done += [f"{elsewhere} executed elsewhere"] if elsewhere else []
+    done += [f"{max(result.cached - elsewhere, 0)} from the cache"] if fresh else []
     done += [f"{failed} failed"] if (failed := _variants_failed(result)) else []
     compiled = set(result.compiled)
     own = [fact for fact in result.facts if fact["name"] in compiled] if compiled else []
@@ -106,6 +130,9 @@ def _summary(result: results.BuildResult, build: Path, seconds: float) -> str:
     summary = ", ".join(done) or "nothing had to be compiled"
     totals = result.totals
     lines.append(f"{totals.built} cubins in {build}, {size_of(totals.size)}; {summary}; {seconds:.1f} s")
+    if (moved := result.exchanged) and (moved.received_bytes or moved.sent_bytes):
+        fetched = f"{moved.fetched} entries fetched, {size_of(moved.received_bytes)} received"
+        lines.append(f"shared: {fetched}; {moved.sent} entries sent, {size_of(moved.sent_bytes)}")
     if result.wheel:
         what = "wheel" if result.wheel.suffix == ".whl" else "part"
         lines.append(f"{what}: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
@@ -122,4 +149,5 @@ def _result_json(result: results.BuildResult, seconds: float) -> dict[str, objec
         "wheel": str(result.wheel) if result.wheel else None,
         "wheel_bytes": result.wheel.stat().st_size if result.wheel else None,
         "seconds": round(seconds, 3),
+        **({"shared": asdict(result.exchanged)} if result.exchanged else {}),
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
+from kbuild.cli.built import add_built
 from kbuild.errors import UsageError, nearest
 from kbuild.options import Option, options
 
@@ -108,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
     _add_init(verbs)
     _add_building(verbs)
     _add_inspecting(verbs)
+    add_built(verbs, _add_options)
     _add_checking(verbs)
     _add_tuning(verbs)
     _add_upkeep(verbs)

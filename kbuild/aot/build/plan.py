@@ -77,6 +77,10 @@ class Job:
 
     def encode(self) -> bytes:
         """The job as canonical JSON."""
+        return canonical_json(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """What `decode` makes the job of."""
         fields = {
             "variant": str(self.variant),
             "source": self.source,
@@ -88,7 +92,7 @@ class Job:
             "source_digest": self.source_digest,
             "options": self.variant.options.requested(),
         }
-        return canonical_json(fields | rest | ({"portable": self.portable} if self.portable else {}))
+        return fields | rest | ({"portable": self.portable} if self.portable else {})
 
     @staticmethod
     def decode(fields: Mapping[str, object]) -> Job:
@@ -149,6 +153,10 @@ class Plan:
     """The steps; those that compile variants stand in the order of the jobs."""
     files: tuple[tuple[str, bytes], ...]
     """Files to write first, where they differ: names within the build directory, and contents."""
+    compiler: str
+    """Digest of the compiler."""
+    tools: Mapping[str, str]
+    """Digests of the programs and libraries that it runs."""
 
 
 def plan(
@@ -187,7 +195,7 @@ def plan(
         # First, for the last steps to have nothing left but what needs the cubins.
         edges.insert(0, _launcher_edge(launcher))
         edges.append(_package_edge(everything, manifest.package.name, edges))
-    return Plan(jobs, tuple(edges), tuple(files))
+    return Plan(jobs, tuple(edges), tuple(files), compiler, tools)
 
 
 def made_of(identity: str, records: Iterable[bytes]) -> str:

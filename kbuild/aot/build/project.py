@@ -26,6 +26,7 @@ from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
 from kbuild.aot.files import write_files, write_if_changed
+from kbuild.aot.history.extend import extend
 from kbuild.aot.identity import (
     FileDigests,
     bytes_digest,
@@ -189,6 +190,7 @@ def build_variants(
                 f"{directory / left}: the step that makes it succeeded, but the file differs from its record",
                 help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
+        extend(options.project, directory, planned, run, made, resolve(options.source_digest))
         return _result(options, manifest, expansion, planned, run, made, directory)
 
 
@@ -261,9 +263,9 @@ def _plan(
             "launcher": core_commands([cc.path, *cc.arguments], HEADERS if headers else ""),
         }
     write_if_changed(directory / STATE / "digests.json", digests.record())
-    closures = _source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
+    closures = source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
     with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
-    places = _source_digests(options, manifest, with_places, True) if with_places else {}
+    places = source_digests(options, manifest, with_places, True) if with_places else {}
     return plan(manifest, expansion, closures, compiler_digest(), tools, package, places)
 
 
@@ -290,7 +292,7 @@ def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:
     return [arch for arch in manifest.package.archs if not options.archs or arch in options.archs]
 
 
-def _source_digests(
+def source_digests(
     options: BuildOptions, manifest: Manifest, wanted: Collection[str], places: bool = False
 ) -> dict[str, str]:
     """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if

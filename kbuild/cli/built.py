@@ -1,0 +1,34 @@
+"""The grammar of the verbs about what builds have made."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Verbs(Protocol):
+    """The verbs of a command line, to which one is added."""
+
+    def add(
+        self, name: str, text: str, applying: str, module: str = "", **meanings: str
+    ) -> argparse.ArgumentParser: ...
+
+
+def add_built(verbs: Verbs, add_options: Callable[..., None]) -> None:
+    """Adds the verbs; `add_options` gives one the compile options of these names."""
+    why = verbs.add(
+        "why",
+        "Say which variants a build would compile, and which of their inputs changed.",
+        "-C -v -q --json --arch --no-cache",
+        module="built.why",
+        verbose="name every variant",
+        no_cache="do not look into the cache",
+    )
+    why.add_argument(
+        "variants",
+        nargs="*",
+        metavar="VARIANT",
+        help="a name, its beginning, a part of it or a pattern with * (default: all that would be compiled)",
+    )
+    add_options(why, "debug", "lineinfo")

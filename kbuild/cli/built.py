@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Protocol
 
+from kbuild.aot.artifact.sizes import parse_size
+
 
 class Verbs(Protocol):
     """The verbs of a command line, to which one is added."""
@@ -32,3 +34,23 @@ def add_built(verbs: Verbs, add_options: Callable[..., None]) -> None:
         help="a name, its beginning, a part of it or a pattern with * (default: all that would be compiled)",
     )
     add_options(why, "debug", "lineinfo")
+    size = verbs.add(
+        "size",
+        "Say where the bytes of a wheel are: by kernel, type and architecture.",
+        "-C -v -q --json",
+        module="built.size",
+        verbose="list every variant",
+        quiet="print nothing, but fail as --max says",
+    )
+    size.add_argument("wheel", nargs="?", metavar="WHEEL", help="default: that of the last build")
+    size.add_argument("--diff", metavar="OLD.whl", help="also what changed since this wheel")
+    size.add_argument(
+        "--max", type=_size, metavar="SIZE", help="fail if the wheel is larger: 50MB, 47.5MiB, or bytes"
+    )
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

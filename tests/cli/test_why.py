@@ -165,7 +165,7 @@ def test_options_compiler_and_tools(
     state.jobs = {name: replace(job, identity="e" * 64) for name, job in state.jobs.items()}
     compiler, tool = state.answer(FP16).reasons
     assert compiler.text.endswith("→ 9.9: 2 files of its compiler differ: options.py, targets/sm_70.py")
-    assert tool.kind == "tool" and tool.text == f"ptxas 13.5 → 99.1"
+    assert tool.kind == "tool" and tool.text == "ptxas 13.5 → 99.1"
 
 
 def test_files_that_are_gone_and_a_history_that_is(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,29 @@ def add_built(verbs: Verbs, add_options: Callable[..., None]) -> None:
     size.add_argument(
         "--max", type=_size, metavar="SIZE", help="fail if the wheel is larger: 50MB, 47.5MiB, or bytes"
     )
+    report = verbs.add(
+        "report",
+        "Write the state of the library as one HTML page: variants, builds, code, and what each pass does.",
+        "-C -j -q --json --dry-run --arch -o --no-cache --color",
+        module="built.report",
+        jobs="processes that compile (default: MAX_JOBS, or as many as processors)",
+        dry_run="name the variants that would be compiled for it",
+        output="the file to write (default: report.html)",
+        no_cache="neither read nor write the cache",
+    )
+    report.add_argument(
+        "variants",
+        nargs="*",
+        metavar="VARIANT",
+        help="show the passes and code of these, as for `why` (default: as many as fit)",
+    )
+    report.add_argument(
+        "--max",
+        type=_size,
+        metavar="SIZE",
+        help="room for passes and code in the page (default 16MB; 0: none)",
+    )
+    add_options(report, "debug")
 
 
 def _size(text: str) -> int:

@@ -7,7 +7,7 @@ from kbuild.targets.target import Limits, Target
 TARGET = Target(
     capability=86,
     ptx_feature="ptx75",
-    limits=Limits(shared_bytes=101376, max_warps=48),
+    limits=Limits(shared_bytes=101376, max_warps=48, max_programs=16),
     multiprocessors=84,
     atoms=MMA_SYNC_SM80,
     features=FEATURES,

@@ -10,7 +10,7 @@ FEATURES = BEFORE | {"fp8_conversion"}
 TARGET = Target(
     capability=89,
     ptx_feature="ptx84",
-    limits=Limits(shared_bytes=101376, max_warps=48),
+    limits=Limits(shared_bytes=101376, max_warps=48, max_programs=24),
     multiprocessors=142,
     atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
     features=FEATURES,

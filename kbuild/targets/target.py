@@ -30,6 +30,8 @@ class Limits:
     """32-bit registers of a thread."""
     register_file: int = 65536
     """32-bit registers of a multiprocessor."""
+    max_programs: int = 32
+    """Programs that a multiprocessor holds, however small they are."""
     reserved_shared_bytes: int = 1024
     """Shared memory that the system takes for each program, besides what the program uses."""
 
@@ -41,11 +43,17 @@ class Limits:
     def programs(self, shared: int, warps: int, registers: int = 0) -> int:
         """How many programs a multiprocessor holds at once, by shared memory, warps, and, where they are known,
         registers of a thread, which come 8 at a time."""
-        if shared > self.shared_bytes:
-            return 0
+        return min(self.bounds(shared, warps, registers).values())
+
+    def bounds(self, shared: int, warps: int, registers: int = 0) -> dict[str, int]:
+        """How many programs fit by each resource alone."""
+        fits = shared <= self.shared_bytes
         by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
-        by_registers = self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps)
-        return min(by_shared, self.max_warps // warps, by_registers)
+        return {
+            "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
+            "shared memory": by_shared if fits else 0,
+            "warps": self.max_warps // warps,
+        }
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,8 @@ class Project:
         }
 
     @cached_property
-    def _ptxas(self) -> toolchain.Tool:
+    def ptxas(self) -> toolchain.Tool:
+        """The ptxas that a build would use."""
         package = self.manifest.package
         return toolchain.find_ptxas(self.options.environment, package.ptxas, package.min_driver)
 
@@ -92,12 +93,12 @@ class Project:
     def tools(self) -> Mapping[str, str]:
         """Digests of the tools that a build would use."""
         known = FileDigests(self.build / STATE / "digests.json")
-        return {tool.name: known.get(Path(tool.path)) for tool in (self._ptxas, toolchain.find_llvm())}
+        return {tool.name: known.get(Path(tool.path)) for tool in (self.ptxas, toolchain.find_llvm())}
 
     @cached_property
     def circumstances(self) -> Circumstances:
         """What a build would be made with."""
-        versions = {"ptxas": ptxas_version(self._ptxas.path), **toolchain.llvm_versions()}
+        versions = {"ptxas": ptxas_version(self.ptxas.path), **toolchain.llvm_versions()}
         return circumstances_of(compiler_digest(), self.tools, versions)
 
     @cached_property

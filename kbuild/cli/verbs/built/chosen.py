@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from kbuild.aot.manifest.reader import suggestion
-from kbuild.errors import UsageError
+from kbuild.errors import UsageError, nearest
 
 
 def chosen(words: Sequence[str], names: Iterable[str], older: Sequence[str] = ()) -> list[str]:
@@ -48,4 +48,5 @@ def _similar(word: str, known: Sequence[str]) -> str:
     kernels = {name.partition(".")[0] for name in known}
     if kernel not in kernels:
         return suggestion(kernel, sorted(kernels))
-    return suggestion(word, [name for name in known if name.startswith(f"{kernel}.")])
+    close = nearest(word, [name for name in known if name.startswith(f"{kernel}.")])
+    return f'did you mean "{close}"?' if close else ""

@@ -31,7 +31,8 @@ TEXTS = sorted(
     path
     for folder in FOLDERS
     for path in (ROOT / folder).rglob("*")
-    if path.suffix in (".py", ".c", ".h", ".j2", ".test", ".md", ".toml") and "__pycache__" not in path.parts
+    if path.suffix in (".py", ".c", ".h", ".j2", ".css", ".js", ".test", ".md", ".toml")
+    and "__pycache__" not in path.parts
 )
 
 ORDER = (
@@ -66,6 +67,7 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "driver",
         "interp",
         "emulator",
+        "layout",
     },
     "cli": {"errors", "options", "targets", "kbuild", "driver", "aot"},
     "kbuild": {"errors", "driver", "language"},
@@ -78,7 +80,7 @@ HOMES = {
     "numpy": ("aot/verify/", "aot/tune/gpu.py", "compiler/interp/", "emulator/"),
     "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),
     "pyproject_metadata": ("aot/artifact/distribution.py",),
-    "jinja2": ("aot/artifact/rendering.py",),
+    "jinja2": ("aot/artifact/rendering.py", "aot/report/page.py"),
     "subprocess": (
         "compiler/backend/cubin.py",
         "aot/toolchain.py",

@@ -68,7 +68,7 @@ def _tree(root: Path, patterns: Iterable[str]) -> list[tuple[str, str]]:
 
 def templates_digest(root: Path | None = None) -> str:
     """sha256 over the inputs of a package apart from its kernels: sources of the launcher and templates."""
-    return tree_digest(root or templates_directory(), ["*.j2", "*.c", "*.h"])
+    return tree_digest(root or templates_directory(), ["launcher/**/*", "package/**/*"])
 
 
 def compiler_digest(root: Path | None = None) -> str:

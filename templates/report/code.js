@@ -16,7 +16,7 @@ function codeOf(detail) {
     ...pythonLines(part.text).map(([text, isString], place) => ({ text, isString, number: part.line + place, line: `${part.file}:${part.line + place}`, exact: null })),
   ]);
   const ttgir = code.ttgir.lines.map((text, place) => row(text, place + 1, at(code.ttgir.places[place])));
-  const ptx = code.ptx.lines.map((text, place) => ({ ...row(text, place + 1, at(code.ptx.places[place])), ptx: place }));
+  const ptx = code.ptx.lines.map((text, place) => ({ ...row(text, place + 1, at(code.ptx.places[place])), ptx: code.ptx.ptx[place] }));
   const sass = code.sass.lines.map((text, place) => {
     const from = code.sass.ptx[place];
     const origin = from < 0 ? null : ptx[from];

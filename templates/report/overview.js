@@ -29,7 +29,7 @@ function tiles() {
     tile("Variants", variants.length.toLocaleString("en"), `${plural(summary.kernels.length, "kernel")} for ${summary.archs.join(", ")}`, "note", link("variants")),
     tile("State", failed ? `${failed} failed` : current === variants.length ? "Up to date" : `${variants.length - current} to make`,
       `${current} of ${variants.length} are as the sources say`, failed ? "bad" : current === variants.length ? "good" : "warn", link("variants", [], { sort: "state", down: 1 })),
-    tile("Spills", spilling.length ? plural(spilling.length, "variant") : "None", spilling.length ? `at most ${bytesText(Math.max(...spilling.map(spillsOf)))} of a thread` : "no variant keeps registers in memory",
+    tile("Spills", spilling.length ? plural(spilling.length, "variant") : "None", spilling.length ? `at most ${bytesText(Math.max(...spilling.map(spillsOf)))} a thread` : "no variant keeps registers in memory",
       spilling.length ? "bad" : "good", link("variants", [], { show: "spilling" })),
     tile("Occupancy", shares.length ? shareText(shares[shares.length >> 1]) : "–", shares.length ? `median; the lowest is ${shareText(shares[0])}` : "nothing is built", "note", link("variants", [], { sort: "occupancy" })),
     wheel ? tile("Wheel", bytesText(wheel.bytes), `${plural(wheel.distinct, "different cubin")}, ${bytesText(wheel.saved)} saved by sharing`, "note", link("size"))

@@ -184,8 +184,10 @@ class _Lines:
     sass: Sequence[lines.SassLine]
 
     def encoded(self, tables: _Tables, source: Sequence[SourcePart]) -> Mapping[str, Any]:
-        """Each text with the numbers of its lines' places; of SASS the numbers of its lines in the list of PTX."""
+        """Each text with the numbers of its lines' places; of PTX and SASS the numbers, in the list of PTX, of the lines
+        on which their instructions begin."""
         numbers = {line.number: place for place, line in enumerate(self.ptx)}
+        begin = {line.number: numbers[line.first] for line in self.ptx}
         return {
             "source": [
                 {"file": tables.file(part.file), "name": part.name, "line": part.line, "text": part.text}
@@ -198,10 +200,11 @@ class _Lines:
             "ptx": {
                 "lines": [line.text.replace("\t", "  ").rstrip() for line in self.ptx],
                 "places": [tables.place([line.place] if line.place else []) for line in self.ptx],
+                "ptx": [begin[line.number] for line in self.ptx],
             },
             "sass": {
                 "lines": [line.text for line in self.sass],
                 "addresses": [line.address for line in self.sass],
-                "ptx": [numbers.get(line.ptx, -1) for line in self.sass],
+                "ptx": [begin.get(line.ptx, -1) for line in self.sass],
             },
         }

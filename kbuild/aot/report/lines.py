@@ -32,6 +32,8 @@ class PtxLine:
     number: int
     """Its line in the text that was compiled."""
     place: Place | None
+    first: int
+    """The line on which its instruction begins: some take several, and ptxas names the last one."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ def ptx_lines(text: str) -> list[PtxLine]:
     files = {match[1]: match[2] for match in map(_FILE.match, text.splitlines()) if match}
     found: list[PtxLine] = []
     place: Place | None = None
+    is_open = False
     for number, line in enumerate(text.splitlines(), 1):
         if match := _LOC.match(line):
             name, row, column = files.get(match[1], ""), int(match[2]), int(match[3])
@@ -57,9 +60,11 @@ def ptx_lines(text: str) -> list[PtxLine]:
         elif line.strip() == "}" or line.lstrip().startswith("."):
             # Neither declarations nor the end are of a line.
             if not line.lstrip().startswith((".file", ".section")):
-                found.append(PtxLine(line, number, None))
+                found.append(PtxLine(line, number, None, number))
         elif line.strip() and not line.lstrip().startswith("//"):
-            found.append(PtxLine(line, number, place))
+            first = found[-1].first if is_open and found else number
+            found.append(PtxLine(line, number, place, first))
+            is_open = line.partition("//")[0].rstrip()[-1:] not in (";", ":", "{", "}")
     return found
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +30,13 @@ _FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+_START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+for place, end in zip((3, 4), ends):  # The browser reads from descriptor 3 and writes to 4.
+    os.dup2(end, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 _LONGEST = 60.0
 """Seconds after which the browser is taken to hang."""
 
@@ -80,6 +89,8 @@ class Page:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            if not select.select([self._from], [], [], _LONGEST)[0]:
+                raise ChromiumError("the browser does not answer")
             data = os.read(self._from, 1 << 20)
             if not data:
                 raise ChromiumError("the browser has ended")
@@ -106,7 +117,7 @@ class Page:
     def go(self, hash: str) -> None:
         """Goes to another view of the page."""
         self.run(f"location.hash = {json.dumps(hash)}")
-        self.wait("new Promise((done) => setTimeout(() => done(true), 0))")
+        self.run("new Promise((done) => setTimeout(done, 0))")
 
     def run(self, script: str) -> Any:
         """The value of an expression."""
@@ -116,12 +127,12 @@ class Page:
             raise ChromiumError(str(details.get("exception", {}).get("description", details["text"])))
         return found["result"].get("value")
 
-    def wait(self, script: str) -> Any:
-        """The value of an expression, once it is true."""
+    def wait(self, script: str) -> None:
+        """Waits until an expression is true."""
         deadline = time.monotonic() + _LONGEST
         while time.monotonic() < deadline:
-            if value := self.run(script):
-                return value
+            if self.run(f"Boolean({script})"):
+                return
             time.sleep(0.02)
         raise ChromiumError(f"never true: {script}")
 
@@ -133,18 +144,38 @@ class Page:
         """The texts of all of them."""
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.innerText)")
 
+    def contents(self, selector: str) -> list[str]:
+        """The same, also of elements that are out of sight, which browsers do not lay out."""
+        return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
     def point(self, selector: str, click: bool = False) -> None:
         """Moves the mouse to the middle of an element, and clicks there if asked to."""
-        script = f"""(() => {{
-            const element = document.querySelector({json.dumps(selector)});
-            element.scrollIntoView({{ block: "nearest" }});
-            const box = element.getBoundingClientRect();
-            return [box.left + box.width / 2, box.top + box.height / 2];
-        }})()"""
-        x, y = self.run(script)
+        left, top, width, height = self.box(selector)
+        x, y = left + width / 2, top + height / 2
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased") if click else ():
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def box(self, selector: str) -> tuple[float, float, float, float]:
+        """Left, top, width and height of an element, which is scrolled into view."""
+        script = f"""(() => {{
+            const element = document.querySelector({json.dumps(selector)});
+            element.scrollIntoView({{ block: "nearest", behavior: "instant" }});
+            const box = element.getBoundingClientRect();
+            return [box.left, box.top, box.width, box.height];
+        }})()"""
+        left, top, width, height = self.run(script)
+        return left, top, width, height
+
+    def choose(self, selector: str, value: str) -> None:
+        """Chooses an option of a select."""
+        self.run(
+            f"""(() => {{
+                const select = document.querySelector({json.dumps(selector)});
+                select.value = {json.dumps(value)};
+                select.dispatchEvent(new Event("change"));
+            }})()"""
+        )
 
     def click(self, selector: str) -> None:
         self.point(selector, click=True)
@@ -187,6 +218,21 @@ class Page:
             file.write_bytes(data)
         return data
 
+    def colours(self) -> int:
+        """How many different colours are seen."""
+        picture = base64.b64encode(self.screenshot()).decode()
+        return self.run(
+            f"""(async () => {{
+                const bytes = Uint8Array.from(atob("{picture}"), (char) => char.charCodeAt(0));
+                const bitmap = await createImageBitmap(new Blob([bytes], {{ type: "image/png" }}));
+                const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+                const pen = canvas.getContext("2d");
+                pen.drawImage(bitmap, 0, 0);
+                const {{ data }} = pen.getImageData(0, 0, bitmap.width, bitmap.height);
+                return new Set(new Uint32Array(data.buffer)).size;
+            }})()"""
+        )
+
     def metrics(self) -> dict[str, float]:
         """What the page has cost: `TaskDuration` in seconds, `Nodes`, `JSHeapUsedSize` in bytes, and more."""
         return {one["name"]: one["value"] for one in self.send("Performance.getMetrics")["metrics"]}
@@ -203,8 +249,7 @@ def opened(program: str) -> Iterator[Page]:
     from_browser, answers = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         environment["HOME"] = profile
-        # The browser reads from descriptor 3 and writes to 4.
-        words = ["sh", "-c", f'exec "$0" "$@" 3<&{commands} 4>&{answers}', program, *_FLAGS]
+        words = [sys.executable, "-S", "-c", _START, str(commands), str(answers), program, *_FLAGS]
         process = subprocess.Popen(
             [*words, f"--user-data-dir={profile}", "about:blank"],
             env=environment,

@@ -241,7 +241,7 @@ class Page:
 @contextmanager
 def opened(program: str) -> Iterator[Page]:
     """A page of a browser that ends with the context."""
-    libraries = Path(program).with_name("al2023") / "lib"
+    libraries = Path(program).with_name("lib")
     environment = dict(os.environ)
     if libraries.is_dir():
         environment["LD_LIBRARY_PATH"] = str(libraries)

@@ -2,7 +2,7 @@
 `--check` only looks.
 
 A page holds prose and regions, `<!-- NAME: made by make_reference.py -->` to `<!-- end -->`, which this
-script fills. docs/schema.json, the JSON Schema of manifests, is its work altogether.
+script fills. docs/schema.json, the JSON Schema of manifests, and docs/swizzle.svg are its work altogether.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 import kbuild.language as tl
+from kbuild.aot.environment import VARIABLES
 from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.table import Key, Table
 from kbuild.compiler import library
@@ -30,6 +31,11 @@ from kbuild.compiler.lower.math.functions import FORMULAS
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
+from kbuild.compiler.upstream.building import READINGS
+from kbuild.compiler.upstream.rows import ROWS
+from kbuild.compiler.views.analyses import ANALYSES
+from kbuild.compiler.views.pictures import picture
+from kbuild.compiler.views.sources import in_words
 from kbuild.emulator.isa.table import SECTIONS, InstructionSpec
 from kbuild.emulator.race import KINDS, LENIENT
 from kbuild.options import CompileOptions, Option, by_name, options
@@ -91,7 +97,7 @@ def compile_options() -> str:
     rows = []
     for option in options():
         flag = f"`{option.flag}`" if option.is_flag else ""
-        key = "`[[kernel.config]]`" if option.scope == "variant" else ""
+        key = {"variant": "`[[kernel.config]]`", "kernel": "`[[kernel]]`"}.get(option.scope, "")
         names = " or ".join(f"`{name}`" for name in option.names)
         rows.append((names, option.expected, ", ".join(filter(None, (key, flag))), sentence(option)))
     return table(("option", "values", "also given by", "meaning"), rows)
@@ -179,6 +185,23 @@ def descriptor_row(name: str, function: Callable[..., Any]) -> Sequence[str]:
     """A method of tensor descriptors."""
     _, _, *parameters = inspect.signature(function).parameters
     return f"`desc.{name}({', '.join(parameters)})`", "yes", one_line(function.__doc__)
+
+
+def gluon_functions() -> str:
+    """The functions that Gluon has more than `tl`, by module; then the methods of shared memory."""
+    owners = {key: key for key in sorted(TABLES) if key.split(".")[0] == "gl"} | {"shared_memory": "tile"}
+    head = ("function", "meaning")
+    parts = []
+    for key, owner in owners.items():
+        rows = []
+        for name, builtin in sorted(TABLES[key].items()):
+            _, *parameters = inspect.signature(builtin.function).parameters.values()
+            taken = parameters[1:] if owner == "tile" else parameters
+            call = f"{owner.rpartition('.')[2]}.{name}({', '.join(map(str, taken))})"
+            rows.append((f"`{call}`", one_line(builtin.function.__doc__)))
+        title = "Shared memory" if owner == "tile" else f"`{owner}`"
+        parts.append(f"### {title}\n\n" + table(head, rows))
+    return "\n\n".join(parts)
 
 
 def other_functions() -> str:
@@ -358,9 +381,42 @@ def ulp(error: float | None) -> str:
     return "not available" if error is None else f"{error:g}"
 
 
+def variables() -> str:
+    """The variables of the environment."""
+    return table(
+        ["variable", "also", "read by", "meaning"],
+        (
+            [f"`{one.name}`", ", ".join(f"`{name}`" for name in one.also), one.reader, one.doc]
+            for one in VARIABLES
+        ),
+    )
+
+
+def analyses() -> str:
+    """What `kbuild opt --print` shows."""
+    return table(["analysis", "shows"], ([f"`{name}`", one.doc] for name, one in ANALYSES.items()))
+
+
+def upstream_operations() -> str:
+    """The operations of Triton's that are read into others, beside those of the same name."""
+    named = {*READINGS, *ROWS} - {"kbuild.alias"}
+    dialects = sorted({name.split(".")[0] for name in named})
+    return table(
+        ["dialect", "operations"],
+        (
+            [
+                f"`{dialect}`",
+                ", ".join(sorted(name.split(".", 1)[1] for name in named if name.startswith(dialect + "."))),
+            ]
+            for dialect in dialects
+        ),
+    )
+
+
 REGIONS: Mapping[str, Callable[[], str]] = {
     "manifest keys": manifest_keys,
     "language functions": language_functions,
+    "gluon functions": gluon_functions,
     "other functions": other_functions,
     "types": types,
     "absent": absent,
@@ -372,6 +428,9 @@ REGIONS: Mapping[str, Callable[[], str]] = {
     "opcodes": opcodes,
     "race findings": race_findings,
     "compile options": compile_options,
+    "variables": variables,
+    "analyses": analyses,
+    "upstream operations": upstream_operations,
 }
 
 
@@ -387,6 +446,8 @@ def pages() -> dict[Path, str]:
         "title": "kernels.toml",
         **json_schema(schema.MANIFEST),
     }
+    tile = in_words("SwizzledSharedLayout(8, 1, 8, [1,0])", (16, 64), "fp16")
+    found[DOCS / "swizzle.svg"] = picture(tile, None, find_target("sm_90"))
     found[DOCS / "schema.json"] = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
     return found
 

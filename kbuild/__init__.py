@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kbuild.compiler.driver import Artifact, Metadata, compile
     from kbuild.errors import KbuildError
+    from kbuild.gpu import load
     from kbuild.language import constexpr, constexpr_function, jit
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "KbuildError", "Metadata", "compile", "constexpr", "constexpr_function", "jit"]
+__all__ = ["Artifact", "KbuildError", "Metadata", "compile", "constexpr", "constexpr_function", "jit", "load"]
 
 _HOMES = {
     "Artifact": "kbuild.compiler.driver",
@@ -24,6 +25,7 @@ _HOMES = {
     "constexpr": "kbuild.language",
     "constexpr_function": "kbuild.language",
     "jit": "kbuild.language",
+    "load": "kbuild.gpu",
 }
 
 

@@ -9,15 +9,25 @@ option is a field here, and its use.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from math import prod
 from typing import Any, Literal
 
 from kbuild.errors import UsageError, nearest
 
 Value = bool | int | str | None
-Scope = Literal["variant", "request"]
+Scope = Literal["variant", "kernel", "request"]
+Block = tuple[int, int, int]
+"""Threads of a block along x, y and z."""
+CUDA, TRITON = "cuda", "triton"
+"""The languages of kernels: CUDA C++, and Triton's, which is the same as kbuild's."""
+MAX_THREADS = 1024
+"""Threads of a block on every architecture."""
+_BLOCK = r"[1-9]\d{0,3}(?:x[1-9]\d{0,3}){0,2}"
+_LARGEST_BLOCK = (1024, 1024, 64)
+"""The same along each axis: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,8 @@ class Option:
     kind: type
     """Of its values: `bool`, `int` or `str`."""
     scope: Scope = "variant"
-    """`variant`: part of what a manifest asks for, and of a variant's name.  `request`: of one build,
-    compilation or check."""
+    """`variant`: part of what a manifest asks for, and of a variant's name.  `kernel`: the same, but a key of the
+    kernel rather than of its configurations.  `request`: of one build, compilation or check."""
     choices: tuple[int, ...] = ()
     """The only legal values, if not empty."""
     limits: tuple[int, int] | None = None
@@ -55,6 +65,10 @@ class Option:
     """Whether commands that compile have a flag for it."""
     may_be_parameter: bool = False
     """Whether an argument or axis of a kernel may have its name."""
+    language: str = ""
+    """The language of the kernels that it is for; empty for those of all."""
+    is_block: bool = False
+    """Whether its values are sizes of blocks, such as `16x16`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,6 +82,10 @@ class Option:
             return ", ".join(map(str, self.choices[:-1])) + f" or {self.choices[-1]}"
         if self.limits:
             return f"{self.limits[0]} to {self.limits[1]}"
+        if self.is_block:
+            return (
+                f"up to three numbers with x between them, such as 16x16, for at most {MAX_THREADS} threads"
+            )
         return {bool: "true or false", int: "an integer", str: "a text"}[self.kind]
 
     def is_legal(self, value: object) -> bool:
@@ -76,6 +94,10 @@ class Option:
             return value == self.default and type(value) is type(self.default)
         if type(value) is not self.kind:
             return False
+        if self.is_block:
+            return re.fullmatch(_BLOCK, str(value)) is not None and is_block(
+                [*map(int, str(value).split("x"))]
+            )
         if self.choices:
             return value in self.choices
         return self.limits is None or (isinstance(value, int) and self.limits[0] <= value <= self.limits[1])
@@ -104,8 +126,40 @@ def option(default: Value, doc: str, kind: type | None = None, **known: Any) -> 
 class CompileOptions:
     """How a kernel is compiled, besides its arguments and their specializations."""
 
-    num_warps: int = option(4, "warps per program", choices=(1, 2, 4, 8, 16, 32), tag="w{}", is_shown=True)
-    num_stages: int = option(3, "depth of software pipelines", limits=(1, 16), tag="s{}", is_shown=True)
+    num_warps: int = option(
+        4, "warps per program", choices=(1, 2, 4, 8, 16, 32), tag="w{}", is_shown=True, language=TRITON
+    )
+    num_stages: int = option(
+        3, "depth of software pipelines", limits=(1, 16), tag="s{}", is_shown=True, language=TRITON
+    )
+    block: str | None = option(
+        None,
+        "threads of a block along each axis, as 128 or 16x16, of a kernel in CUDA C++; `num_warps` follows from it",
+        str,
+        scope="kernel",
+        is_block=True,
+        tag="t{}",
+        language=CUDA,
+        is_attribute=False,
+    )
+    shared: int = option(
+        0,
+        "bytes of dynamic shared memory of a kernel in CUDA C++",
+        scope="kernel",
+        limits=(0, 1 << 20),
+        tag="m{}",
+        language=CUDA,
+        is_attribute=False,
+    )
+    include: str | None = option(
+        None,
+        "folders that a kernel in CUDA C++ includes headers from, with commas between them; `wheel:folder` is a folder "
+        "of an installed wheel",
+        str,
+        scope="kernel",
+        language=CUDA,
+        is_attribute=False,
+    )
     cluster_size: int = option(
         1,
         "programs of a cluster, next to each other along the first axis of the grid, whose size it divides; they copy "
@@ -124,6 +178,21 @@ class CompileOptions:
     )
     enable_fp_fusion: bool = option(
         True, "round a product and the sum that it enters once, by a fused multiply-add", tag="nofma"
+    )
+    use_fast_math: bool = option(
+        False,
+        "let a kernel in CUDA C++ compute faster and less exactly, by `--use_fast_math` of NVRTC",
+        tag="fast",
+        language=CUDA,
+        is_attribute=False,
+    )
+    cpp_std: int = option(
+        17,
+        "the version of C++ that a kernel is written in",
+        choices=(17, 20),
+        tag="std{}",
+        language=CUDA,
+        is_attribute=False,
     )
     launch_pdl: bool = option(
         False,
@@ -181,7 +250,21 @@ class CompileOptions:
             if not known.is_legal(value):
                 raise UsageError(f"{name} is {value!r}", help=f"it must be {known.expected}")
             chosen[known.name] = value
-        return replace(self, **chosen)
+        made = replace(self, **chosen)
+        if made.block is None:
+            return made
+        return replace(made, num_warps=-(-prod(made.threads) // 32))
+
+    @property
+    def language(self) -> str:
+        """The language of the kernels that these options are for."""
+        return CUDA if self.block else TRITON
+
+    @property
+    def threads(self) -> Block:
+        """Threads of a block, without those of warps that only copy."""
+        x, y, z = (*map(int, self.block.split("x")), 1, 1)[:3] if self.block else (32 * self.num_warps, 1, 1)
+        return x, y, z
 
     def on(self, features: Collection[str]) -> CompileOptions:
         """These options for an architecture that has some features: what needs others has its default."""
@@ -192,9 +275,13 @@ class CompileOptions:
             },
         )
 
-    def values(self, scope: Scope | None = None) -> dict[str, Any]:
-        """All of them by name, or those of one scope."""
-        return {each.name: getattr(self, each.name) for each in options(scope)}
+    def values(self, scope: Scope | None = None, language: str | None = None) -> dict[str, Any]:
+        """All of them by name, or those of one scope, or for kernels of one language."""
+        return {
+            each.name: getattr(self, each.name)
+            for each in options(scope)
+            if language is None or each.language in ("", language)
+        }
 
     def code(self) -> dict[str, Value]:
         """Those on which the cubin depends."""
@@ -248,7 +335,7 @@ class CompileOptions:
         """What does not have its default, or is shown always."""
         for each in options():
             value = getattr(self, each.name)
-            if each.is_shown or value != each.default:
+            if each.language in ("", self.language) and (each.is_shown or value != each.default):
                 yield each, value
 
     @staticmethod
@@ -256,14 +343,14 @@ class CompileOptions:
         """The options that `tags` gave this text for; ValueError if none can have."""
         tagged = [each for each in options() if each.tag]
         match = re.fullmatch("".join(_pattern(each) for each in tagged), tags)
-        if match is None:
+        if match is None or {match[each.name] is None for each in tagged if each.is_shown} != {
+            bool(match["block"])
+        }:
             expected = "".join(each.tag.format(f"<{each.name}>") for each in tagged if each.is_shown)
             raise ValueError(f"expected {expected}, found {tags!r}")
         found = [(each, match[each.name]) for each in tagged if match[each.name] is not None]
         try:
-            return DEFAULTS.changed(
-                {each.name: not each.default if each.kind is bool else int(text) for each, text in found}
-            )
+            return DEFAULTS.changed({each.name: _value(each, text) for each, text in found})
         except UsageError as error:
             raise ValueError(f"{tags!r}: {error.message}") from None
 
@@ -276,7 +363,28 @@ def _pattern(each: Option) -> str:
     if each.kind is bool:
         return f"(?P<{each.name}>{each.tag})?"
     before, after = each.tag.split("{}")
-    return rf"(?:{before}(?P<{each.name}>\d+){after})" + ("" if each.is_shown else "?")
+    value = _BLOCK if each.is_block else r"\d+"
+    return rf"(?:{before}(?P<{each.name}>{value}){after})?"
+
+
+def _value(each: Option, text: str) -> Value:
+    """The value whose tag this is, or has this in place of the braces."""
+    return text if each.kind is str else not each.default if each.kind is bool else int(text)
+
+
+def block_text(block: Block) -> str:
+    """The option `block` of a block: `16x16` of 16, 16 and 1 threads."""
+    x, y, z = block
+    return f"{x}x{y}x{z}" if z > 1 else f"{x}x{y}" if y > 1 else str(x)
+
+
+def is_block(block: Sequence[int]) -> bool:
+    """Whether a device launches blocks of so many threads along each axis."""
+    return (
+        0 < len(block) <= 3
+        and all(0 < size <= most for size, most in zip(block, _LARGEST_BLOCK))
+        and prod(block) <= MAX_THREADS
+    )
 
 
 @cache

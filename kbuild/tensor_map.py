@@ -4,13 +4,15 @@
               element box      swizzle base sizes strides
 
 The compiler writes such a type in `Metadata.params`, and a build keeps it with the facts of a variant, where packages,
-`kbuild tune` and tests read it.  The emulator, which knows nothing of the compiler, has its own parser.
+`kbuild tune` and tests read it.  The emulator, which knows nothing of the compiler, has its own parser.  What the driver
+makes a map of, in its own numbers, is an `Encoding`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 _PREFIX = "tensormap "
 _FILL = ":nan"
@@ -90,3 +92,63 @@ class TensorMapType:
     def renamed(self, name: Callable[[str], str]) -> TensorMapType:
         """The same with other words for the parameters."""
         return replace(self, sources=self.sources.renamed(name))
+
+
+_DRIVER_TYPES = {
+    "f16": (6, 2),
+    "bf16": (9, 2),
+    "f32": (7, 4),
+    "tf32": (11, 4),
+    "i16": (1, 2),
+    "i32": (2, 4),
+    "s32": (3, 4),
+    "i64": (4, 8),
+    "s64": (5, 8),
+    "f64": (8, 8),
+}
+
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""CUtensorMapSwizzle by its bytes."""
+
+
+def element_type(name: str) -> tuple[int, int]:
+    """CUtensorMapDataType and bytes of an element, by its name in the compiler; all that are not named here
+    are single bytes."""
+    return _DRIVER_TYPES.get(name, (0, 1))
+
+
+class Encoding(NamedTuple):
+    """What `cuTensorMapEncodeTiled` takes: dimensions innermost first, as the driver has them."""
+
+    type: int
+    """CUtensorMapDataType."""
+    base: int
+    """Address of the tensor."""
+    sizes: tuple[int, ...]
+    """Elements; a size of zero is taken for one, for the driver takes none."""
+    pitches: tuple[int, ...]
+    """Bytes from one index to the next, of all dimensions but the first."""
+    box: tuple[int, ...]
+    swizzle: int
+    """CUtensorMapSwizzle."""
+    fill: int
+    """CUtensorMapFloatOOBfill: zeros, or NaN."""
+
+
+def encoding(map_: TensorMapType, values: Mapping[str, int]) -> Encoding:
+    """A map with the values of the parameters that it is made from."""
+    type_, size = element_type(map_.element)
+    sources = map_.sources
+
+    def numbers(words: Sequence[str]) -> list[int]:
+        return [int(word) if word.isdigit() else int(values[word]) for word in reversed(words)]
+
+    return Encoding(
+        type_,
+        values[sources.base],
+        tuple(max(extent, 1) for extent in numbers(sources.sizes)),
+        tuple(stride * size for stride in numbers(sources.strides)),
+        map_.box[::-1],
+        SWIZZLES[map_.swizzle],
+        int(map_.fill_nan),
+    )

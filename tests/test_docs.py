@@ -14,7 +14,10 @@ import pytest
 import tomli
 from mutated import manifests
 
+import kbuild
+from kbuild.emulator.driver import FakeDriver
 from kbuild.errors import KbuildError
+from tests.emulator.fake_gpu import on_fake_gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -55,17 +58,33 @@ def test_files_that_are_named_exist() -> None:
     assert named and not [name for name in named if not (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("page", ["api.md"])
-def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python blocks of a page, one after the other in one namespace; blocks that name a file are that
+def run_blocks(page: str) -> None:
+    """Run the Python blocks of a page in this folder, one after the other in one namespace; blocks that name a file are that
     file."""
-    monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
         if file := re.match(r"# (\w+\.py)\n", code):
-            (tmp_path / file[1]).write_text(code)
+            Path(file[1]).write_text(code)
         else:
             exec(compile(code, page, "exec"), namespace)
+
+
+def test_examples_of_gluon_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks("gluon.md")
+
+
+@on_fake_gpu()
+def test_examples_of_the_api_run(driver: FakeDriver) -> None:
+    def compile_for_the_driver(*source: Any, **how: Any) -> kbuild.Artifact:
+        """As `kbuild.compile`; the fake driver has to know the PTX of cubins."""
+        artifact = compile_(*source, **how)
+        driver.register(artifact.asm["cubin"], artifact.asm["ptx"])
+        return artifact
+
+    compile_, kbuild.compile = kbuild.compile, compile_for_the_driver
+    run_blocks("api.md")
+    assert [launch.grid for launch in driver.launches] == [(1, 1, 1)]
 
 
 # A schema's rules, as far as schema.json uses them.

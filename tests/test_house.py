@@ -49,12 +49,17 @@ ORDER = (
     "backend",
 )
 SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
-    "semantic": {"errors", "ir", "ops"},
+    "semantic": {"errors", "targets", "layout", "ir", "ops"},
     "library": set[str](),
-    "frontend": {"errors", "options", "ir", "ops", "semantic", "library"},
+    "frontend": {"errors", "options", "layout", "ir", "ops", "semantic", "library"},
+    "upstream": {"errors", "targets", "layout", "ir", "ops", "semantic"},
+    "views": {*ORDER[: ORDER.index("lower")], "semantic", "frontend", "upstream"},
     "interp": {"errors", "options", "tensor_map", "ir", "ops"},
-    "language": {"errors", "options", "semantic", "library", "frontend", "interp"},
-    "driver": {*ORDER, "frontend"},
+    "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
+    "cuda": {"errors", "options", "tensor_map", "targets", "backend"},
+    "sources": {"frontend", "cuda"},
+    "driver": {*ORDER, "frontend", "upstream", "cuda"},
+    "gpu": {"errors", "options", "tensor_map", "targets", "semantic", "frontend", "interp", "driver"},
     "emulator": {"errors"},
     "aot": {
         "errors",
@@ -64,20 +69,32 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "kbuild",
         "frontend",
         "backend",
+        "cuda",
+        "sources",
         "driver",
         "interp",
         "emulator",
         "layout",
+        "views",
+        "gpu",
     },
-    "cli": {"errors", "options", "targets", "kbuild", "driver", "aot"},
-    "kbuild": {"errors", "driver", "language"},
+    "cli": {"errors", "options", "targets", "kbuild", "driver", "views", "aot", "gpu"},
+    "kbuild": {"errors", "driver", "language", "gpu"},
 }
 """Which part may import which.  The parts of the compiler stand in a row, and each sees those before it; `kbuild` is the
 package itself."""
 
 HOMES = {
     "llvmlite": (),
-    "numpy": ("aot/verify/", "aot/tune/gpu.py", "compiler/interp/", "emulator/"),
+    "cuda": ("gpu/", "compiler/cuda/nvrtc.py"),
+    "numpy": (
+        "aot/verify/",
+        "aot/tune/gpu.py",
+        "aot/tune/differences.py",
+        "compiler/interp/",
+        "emulator/",
+        "gpu/",
+    ),
     "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),
     "pyproject_metadata": ("aot/artifact/distribution.py",),
     "jinja2": ("aot/artifact/rendering.py", "aot/report/page.py"),
@@ -108,6 +125,7 @@ REWRITTEN = {
         "rewrite_tensor_descriptor_to_pointer",
     ),
     "tt.call": "inline",
+    "gluon.set_auto_layout": "resolve_layouts",
     "tt.func": "the function itself, which lower_module walks",
     "tt.reduce.return": "read by lower_combine, with the function that it ends",
 }
@@ -119,6 +137,7 @@ MEANINGLESS = {
         ("tt.func", "tt.return", "tt.reduce.return", "scf.yield", "scf.condition"),
         "Machine.run, Machine.call",
     ),
+    **dict.fromkeys(("ttg.warp_yield", "ttg.warp_return"), "interp.partitions"),
 }
 """Operations that have no meaning of their own in the interpreter, and why."""
 
@@ -208,13 +227,12 @@ def test_what_comes_from_outside_stays_in_its_home() -> None:
 
 
 def test_the_environment_is_read_at_the_edges_alone() -> None:
-    """By the command line, the build backend, and the fake driver in a process of tests, which the launcher's
-    variable names."""
+    """By the command line, the build backend, and, for the variable that names the driver's library, by the fake driver in a
+    process of tests and where kernels are launched from Python."""
     pattern = re.compile(r"\bos\.(?:environb?|getenv)\b|\bsys\.argv\b")
     readers = {short(path) for path in MODULES if pattern.search(path.read_text())}
-    assert readers <= {"cli/__init__.py", "aot/backend.py", "emulator/driver/fake_driver.py"}, (
-        "let it be an argument"
-    )
+    edges = {"cli/__init__.py", "aot/backend.py", "emulator/driver/fake_driver.py", "gpu/environment.py"}
+    assert readers <= edges, "let it be an argument"
 
 
 def test_imports_inside_functions_say_why() -> None:
@@ -341,7 +359,8 @@ def test_every_pass_has_its_place() -> None:
 
 def pipeline_of(arch: str) -> tuple[str, ...]:
     target = find_target(arch)
-    return target.tensor_pipeline + target.gpu_pipeline
+    passes = [*target.pipelines(False), *target.pipelines(True)]
+    return tuple(name for pipeline in passes for name in pipeline)
 
 
 def test_every_operation_can_be_lowered_or_is_rewritten_before() -> None:

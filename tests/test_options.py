@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,16 @@ OTHERS = {
     "portable": True,
     "ptxas": "/opt/ptxas",
 }
-"""Every option with a value that is not its default."""
+"""Every option of kernels in Triton's language with a value that is not its default."""
+CUDA_OTHERS = {
+    "block": "16x8x2",
+    "shared": 4096,
+    "include": "include,nvidia-cutlass:include",
+    "use_fast_math": True,
+    "cpp_std": 20,
+    "max_registers": 64,
+}
+"""The same of kernels in CUDA C++, and one of both."""
 
 KERNEL = """
 import triton
@@ -56,9 +66,12 @@ def compiled(source: str, stop: str = "ptx", **named: Any) -> kbuild.Artifact:
 
 
 def test_tags_read_back_and_show_what_is_not_default() -> None:
-    assert set(OTHERS) == {option.name for option in options()}
-    everything = DEFAULTS.changed(OTHERS)
-    assert everything.tags == "w8s5c2r64nofmapdldebug"
+    assert {*OTHERS, *CUDA_OTHERS} == {option.name for option in options()}
+    everything, cuda = DEFAULTS.changed(OTHERS), DEFAULTS.changed(CUDA_OTHERS)
+    assert everything.tags == "w8s5c2r64nofmapdldebug" and cuda.tags == "t16x8x2m4096r64faststd20"
+    assert cuda.threads == (16, 8, 2) and cuda.num_warps == 8 and "num_warps" not in cuda.requested()
+    assert DEFAULTS.changed({"block": "96"}).num_warps == 3
+    assert CompileOptions.parse(cuda.tags) == replace(cuda, include=None)
     for chosen in (
         DEFAULTS,
         everything,
@@ -70,7 +83,9 @@ def test_tags_read_back_and_show_what_is_not_default() -> None:
         ) == DEFAULTS.values("request")
 
 
-@pytest.mark.parametrize("tags", ["", "w4", "w4s3c1x", "w3s3", "s3w4", "w4s3debugpdl", "w4s99"])
+@pytest.mark.parametrize(
+    "tags", ["", "w4", "w4s3c1x", "w3s3", "s3w4", "w4s3debugpdl", "w4s99", "w4t16", "w4s3t16", "t0", "t2048"]
+)
 def test_what_no_options_have_as_tags_is_refused(tags: str) -> None:
     with pytest.raises(ValueError):
         CompileOptions.parse(tags)
@@ -83,6 +98,7 @@ def test_what_no_options_have_as_tags_is_refused(tags: str) -> None:
         ({"num_stages": True}, "num_stages is True\nhelp: it must be 1 to 16"),
         ({"num_stages": 17}, "num_stages is 17\nhelp: it must be 1 to 16"),
         ({"maxnreg": 8}, "maxnreg is 8\nhelp: it must be 16 to 255"),
+        ({"block": "32x64"}, "block is '32x64'\nhelp: it must be up to three numbers with x between them"),
         ({"debug": 1}, "debug is 1\nhelp: it must be true or false"),
         ({"num_warp": 4}, "unknown option num_warp\nhelp: did you mean num_warps?"),
     ],
@@ -94,10 +110,11 @@ def test_illegal_values_are_refused(source: str, values: dict[str, Any], says: s
 
 def test_commands_repeat_what_they_were_made_from() -> None:
     """Flags give the options again; what has no flag is of launches, or of the machine."""
-    everything = DEFAULTS.changed(OTHERS)
-    parsed = parser().parse_args(["compile", "k.py:k", *everything.arguments()])
-    shown = {option.name: getattr(parsed, option.name) for option in options() if option.is_flag}
-    assert shown == {option.name: OTHERS[option.name] for option in options() if option.is_flag}
+    for others in (OTHERS, CUDA_OTHERS):
+        everything = DEFAULTS.changed(others)
+        parsed = parser().parse_args(["compile", "k.py:k", *everything.arguments()])
+        shown = {name: getattr(parsed, name) for name in others if name not in ("launch_pdl", "ptxas")}
+        assert shown == {name: others[name] for name in shown}
     assert {option.name for option in options() if not option.is_flag} == {"launch_pdl", "ptxas"}
 
 

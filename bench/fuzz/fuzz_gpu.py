@@ -1,15 +1,14 @@
 """Launches random programs on a GPU: what `fuzz_programs.py --emit` wrote, against what the interpreter says.
 
-    python bench/fuzz/fuzz_gpu.py DIR [--library libcuda.so.1] [--show 20]
+    python bench/fuzz/fuzz_gpu.py DIR [--library …/libcuda.so.1] [--show 20]
 
-It needs the driver and numpy.  Outputs begin poisoned.  Launches run in a process that is restarted where
+It needs the driver and cuda-core.  Outputs begin poisoned.  Launches run in a process that is restarted where
 one breaks or hangs. Prints a table at the end; the exit status is 1 when there was a difference.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import multiprocessing
 import sys
 import time
@@ -23,13 +22,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from random_programs.arrays import Argument, difference
+from random_programs.arrays import difference
 from random_programs.cubins import Record, digest, records
 
-from kbuild.aot.artifact.tensor_maps import encode
-from kbuild.aot.tune.gpu import SCALARS, Gpu
 from kbuild.errors import ToolError
-from kbuild.tensor_map import TensorMapType
+from kbuild.gpu.device import Gpu, LaunchFacts
 
 PATIENCE = 30
 """Seconds for one launch."""
@@ -41,61 +38,20 @@ class Device(Gpu):
     def outputs(self, record: Record) -> dict[str, np.ndarray]:
         """The outputs of a record after its launch."""
         given: dict[str, Any] = {}
-        arrays: dict[str, np.ndarray] = {}
         for argument in record.arguments:
-            value = given[argument.name] = argument.make(record.seed)
-            given |= dict(argument.companions)
-            if argument.size:
-                arrays[argument.name] = value
-                address = given[argument.name] = self._allocated(value.nbytes)
-                self._call(
-                    "cuMemcpyHtoD_v2",
-                    ctypes.c_uint64(address),
-                    value.ctypes.data_as(ctypes.c_void_p),
-                    ctypes.c_size_t(value.nbytes),
-                )
-        self._launched(record, given)
-        found = {}
-        for name, value in arrays.items():
-            after = np.empty_like(value)
-            address = ctypes.c_uint64(given[name])
-            self._call(
-                "cuMemcpyDtoH_v2",
-                after.ctypes.data_as(ctypes.c_void_p),
-                address,
-                ctypes.c_size_t(after.nbytes),
-            )
-            self._call("cuMemFree_v2", address)
-            found[name] = after
-        return found
-
-    def _launched(self, record: Record, given: dict[str, Any]) -> None:
-        types = {argument.name: argument for argument in record.arguments}
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), zlib.decompress(record.cubin))
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, b"kernel")
-        if record.shared > 48 * 1024:
-            self._call("cuFuncSetAttribute", function, 8, record.shared)
-        values = [
-            self._value(type_, given.get(name), types.get(name), given) for name, type_ in record.parameters
-        ]
-        pointers = (ctypes.c_void_p * len(values))(
-            *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
-        )
-        x, y, z = (*record.grid, 1, 1)[:3]
-        self._call(
-            "cuLaunchKernel", function, x, y, z, 32 * record.warps, 1, 1, record.shared, None, pointers, None
-        )
+            given |= {argument.name: argument.make(record.seed), **dict(argument.companions)}
+        arrays = {argument.name: given[argument.name] for argument in record.arguments if argument.size}
+        buffers = {name: self.placed(value) for name, value in arrays.items()}
+        addresses = {name: int(buffer.handle) for name, buffer in buffers.items()}
+        facts = LaunchFacts("kernel", tuple(record.parameters), record.shared, (32 * record.warps,))
+        kernel = self.kernel(zlib.decompress(record.cubin), facts)
+        kernel.launch(self.stream, record.grid, kernel.arguments({**given, **addresses}))
         self.wait()
-        self._call("cuModuleUnload", module)
-
-    def _value(self, type_: str, given: Any, argument: Argument | None, values: dict[str, Any]) -> Any:
-        """The value passed for a parameter."""
-        if map_ := TensorMapType.parse(type_):
-            return encode(self._call, map_, values)
-        if argument is None or argument.size:
-            return ctypes.c_uint64(given or 0)
-        return SCALARS[argument.dtype.signature](given)
+        found = {name: np.empty_like(value) for name, value in arrays.items()}
+        for name, after in found.items():
+            self.download(after, addresses[name])
+            buffers[name].close()
+        return found
 
 
 def wrong(record: Record, found: dict[str, np.ndarray]) -> str:
@@ -114,7 +70,7 @@ def wrong(record: Record, found: dict[str, np.ndarray]) -> str:
     return ""
 
 
-def work(pipe: Any, folder: Path, library: str, first: int) -> None:
+def work(pipe: Any, folder: Path, library: str | None, first: int) -> None:
     """Launch records from number `first` on, and send the outcome of each."""
     try:
         device = Device(library=library)
@@ -139,7 +95,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--library", default="libcuda.so.1")
+    parser.add_argument("--library", help="the driver's, where it is not the machine's")
     parser.add_argument("--show", type=int, default=40, help="how many differences are printed")
     options = parser.parse_args()
     context, started, tally = multiprocessing.get_context("spawn"), time.monotonic(), Counter[str]()

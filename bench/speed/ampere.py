@@ -2,7 +2,7 @@
 
     python bench/speed/ampere.py [--only matmul,attention] [--rows 1024] [--json out.json]
 
-Needs torch and triton, and a GPU of any later architecture.  Both compilers get the same source and the same
+Needs torch, triton and cuda-core, and a GPU of any later architecture.  Both compilers get the same source and the same
 configurations; each row shows the best of either, checked against torch in fp32: medians by CUDA events with
 a cold L2 cache, of launches in random order (`aot/tune/interleaved.py`).
 """
@@ -10,7 +10,6 @@ a cold L2 cache, of launches in random order (`aot/tune/interleaved.py`).
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import re
 import statistics
@@ -22,12 +21,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from configurations import kernel_module
 from torch_clock import TorchClock
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from kbuild.aot.tune import interleaved  # noqa: E402
+from kbuild.errors import ToolError  # noqa: E402
 
 TARGET = 80
 SHARED_LIMIT = 163 * 1024
@@ -357,8 +358,8 @@ def checked(
         call, registers, local = loaded(code, row.grid(candidate.constexprs), candidate.num_warps, arguments)
         result.fill_(float("nan"))
         call()
-    except RuntimeError as error:
-        return str(error)
+    except ToolError as error:
+        return error.message
     error = ((result.float() - right).norm() / right.norm()).item()
     if not error < 2e-2:
         return f"WRONG, error {error:.1e}"
@@ -380,43 +381,32 @@ def loaded(
     """A function that launches the code in torch's stream; registers and bytes of stack that the JIT gave it."""
     import torch
 
-    driver = ctypes.CDLL("libcuda.so.1")
-    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    from kbuild.gpu.cuda import asked, asking, core, driver  # Compiling needs neither torch nor cuda-core.
 
-    def require(status: int) -> None:
-        if status:
-            raise RuntimeError(f"the driver gives error {status}")
-
-    require(driver.cuModuleLoadData(ctypes.byref(module), code.ptx.encode() + b"\0"))
-    require(driver.cuModuleGetFunction(ctypes.byref(function), module, code.entry.encode()))
+    device = core.Device(torch.cuda.current_device())
+    device.set_current()
+    with asking(f"loading {code.entry}"):
+        kernel = core.ObjectCode.from_ptx(code.ptx.encode()).get_kernel(code.entry)
     if code.shared > 48 * 1024:
-        require(driver.cuFuncSetAttribute(function, 8, code.shared))
-    registers, local = ctypes.c_int(), ctypes.c_int()
-    require(driver.cuFuncGetAttribute(ctypes.byref(registers), 4, function))
-    require(driver.cuFuncGetAttribute(ctypes.byref(local), 3, function))
+        optin = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        asked(driver.cuKernelSetAttribute, optin, code.shared, kernel.handle, device.device_id)
+    handle = torch.cuda.current_stream().cuda_stream
+    stream = core.Stream.from_handle(handle) if handle else device.default_stream
+    config = core.LaunchConfig(grid=grid, block=32 * num_warps, shmem_size=code.shared)
     values = [parameter(arguments.get(name, 0)) for name in code.passed]
-    pointers = (ctypes.c_void_p * len(values))(
-        *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
-    )
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    x, y, z = (*grid, 1, 1)[:3]
 
     def call() -> None:
-        require(
-            driver.cuLaunchKernel(
-                function, x, y, z, 32 * num_warps, 1, 1, code.shared, stream, pointers, None
-            )
-        )
+        with asking(f"launching {code.entry}"):
+            core.launch(stream, config, kernel, *values)
 
-    call.values = values  # type: ignore[attr-defined]  # They have to outlive the call.
-    return call, registers.value, local.value
+    return call, kernel.attributes.num_regs, kernel.attributes.local_size_bytes
 
 
 def parameter(value: Any) -> Any:
-    """A value as the driver takes it: tensors by address; no kernel here takes integers of 64 bits."""
+    """A value as cuda.core takes it: tensors by address; no kernel here takes integers of 64 bits."""
     if hasattr(value, "data_ptr"):
-        return ctypes.c_uint64(value.data_ptr())
-    return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_uint64(value)
+        return value.data_ptr()
+    return np.float32(value) if isinstance(value, float) else int(value)
 
 
 if __name__ == "__main__":

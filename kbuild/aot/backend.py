@@ -105,7 +105,12 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
     files |= {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
     for kernel in manifest.kernels:
         top = root / Path(kernel.source).parts[0]
-        files |= reached([root / kernel.source], root) | (set() if top.is_file() else set(top.rglob("*.py")))
+        files |= reached([root / source for source in kernel.sources], root, kernel.include)
+        files |= (
+            set()
+            if top.is_file()
+            else {file for name in ("*.py", "*.cu", "*.cuh") for file in top.rglob(name)}
+        )
     metadata = f"{distribution.headers}\n{distribution.description}".rstrip("\n") + "\n"
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files} | {
         "PKG-INFO": metadata.encode()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.aot.environment import PTXAS, names_of, setting
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 
@@ -45,7 +46,7 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
     `series` and `min_driver` are what a manifest asks for: a version, and code that drivers load from that
     branch on. Raises `ToolError` where there is none, or another one than that.
     """
-    for variable in ("KBUILD_PTXAS", "TRITON_PTXAS_PATH"):
+    for variable in names_of(PTXAS):
         if path := environment.get(variable, ""):
             if not _is_program(path):
                 raise ToolError(
@@ -54,7 +55,7 @@ def find_ptxas(environment: Mapping[str, str], series: str = "", min_driver: int
                 )
             _require_fit(variable, path, series, min_driver)
             return Tool("ptxas", os.path.abspath(path), variable)
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
+    for variable in names_of("CUDA_HOME"):
         path = os.path.join(environment.get(variable, ""), "bin", "ptxas")
         if environment.get(variable) and _is_program(path):
             _require_fit(variable, path, series, min_driver)
@@ -69,7 +70,7 @@ def ptxas_of_code(environment: Mapping[str, str], series: str = "", min_driver: 
     try:
         return find_ptxas(environment, series, min_driver).path
     except ToolError:
-        if series or min_driver or environment.get("KBUILD_PTXAS") or environment.get("TRITON_PTXAS_PATH"):
+        if series or min_driver or setting(environment, PTXAS):
             raise
         return None
 

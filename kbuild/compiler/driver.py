@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, ptxa
 from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
-from kbuild.compiler.frontend import build_module
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.cuda.source import cuda_source
+from kbuild.compiler.frontend import build_module, kernel_signature
+from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
@@ -29,8 +31,8 @@ from kbuild.compiler.lower import lower_module
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
-from kbuild.errors import CompileError, ErrorGroup, Loc, UsageError
-from kbuild.options import DEFAULTS, CompileOptions
+from kbuild.errors import CompileError, ErrorGroup, Loc, ToolError, UsageError
+from kbuild.options import DEFAULTS, Block, CompileOptions
 from kbuild.options import options as legal_options
 from kbuild.targets import ARCHS, Target, find_target
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
@@ -51,11 +53,17 @@ class Metadata:
     used."""
     options: CompileOptions
     """The options that it was compiled with."""
+    block: Block
+    """Threads of a block along each axis, those of warps that only copy among them."""
     shared: int
     """Bytes of dynamic shared memory a launch must ask for."""
     params: tuple[tuple[str, str], ...]
     """Name and type of each kernel parameter, in order.  Tensor maps, which the launcher encodes, come last; their
     type is the text of a `TensorMapType`: `tensormap f16 1x128x64 128 a Z,M,K stride_z,stride`."""
+    signature: tuple[tuple[str, str], ...] | None = None
+    """Name and type of each run-time argument in the source's order, as signatures spell them, so with what is assumed of
+    it: `("n", "i32:16")`, `("strides", "(i32, i32:1)")`.  Arguments that are one are not among `params`.  None where the
+    source was LLVM or PTX, which do not say."""
     tma: tuple[str, ...] = ()
     """Which loads of loops use TMA, and why the others do not."""
     registers: int | None = None
@@ -65,8 +73,8 @@ class Metadata:
     spill_loads: int | None = None
     """Bytes."""
     ptxas_version: str | None = None
-    extra_warps: int = 0
-    """Warps of a launch besides `options.num_warps`, which only copy."""
+    static_shared: int = 0
+    """Bytes of shared memory besides; 0 before the stage `cubin`."""
     waits_for_launches: bool = False
     """Whether it waits for the launches before it by itself, so that it may begin before they have ended."""
     warnings: tuple[str, ...] = ()
@@ -82,7 +90,7 @@ class Metadata:
     @property
     def warps(self) -> int:
         """Warps of a launch."""
-        return self.options.num_warps + self.extra_warps
+        return -(-prod(self.block) // 32)
 
     def with_facts(self, facts: CubinFacts | None, serialized: tuple[str, ...]) -> Metadata:
         """The same with the facts of the cubin, if there is one."""
@@ -94,7 +102,8 @@ class Metadata:
             spill_stores=facts.spill_stores,
             spill_loads=facts.spill_loads,
             ptxas_version=facts.ptxas_version,
-            warnings=(*facts.warnings, *serialized),
+            static_shared=facts.shared,
+            warnings=(*self.warnings, *facts.warnings, *serialized),
             serialized=serialized,
         )
 
@@ -122,9 +131,10 @@ def compile(
 ) -> Artifact:
     """Compile one specialisation of a kernel.  Needs no GPU, and neither Triton nor torch.
 
-    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`), or a
-    file of a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the
-    parameters' names and types nor the shared memory of a launch.  `signature` gives the type of
+    `source` is `"path/to/file.py:function"`, a function object (plain, `@kbuild.jit` or `@triton.jit`),
+    `"path/to/file.cu:function"` for a kernel in CUDA C++, which has the stages `ptx` and `cubin`, or a file of
+    a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the parameters'
+    names and types nor the shared memory of a launch.  `signature` gives the type of
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
     `{"x": "*fp32:16", "n": "i32"}`; that of a tuple is a tuple of types.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a
@@ -144,6 +154,8 @@ def compile(
         options = options.on(chosen.features)
     require_features(options, chosen)
     run = _Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
+    if cuda := cuda_source(source):
+        return run.from_cuda(*cuda, signature or {}, constexprs or {})
     start, text = _later_stage(source)
     if start and STAGES.index(stop) < STAGES.index(start):
         raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
@@ -151,12 +163,12 @@ def compile(
         with run.timed("ttir"):
             module = build_module(source, signature or {}, constexprs or {}, options)
         return run.from_module(module, "ttir")
-    from kbuild.compiler.ir.given import blamed_on, read_module  # Compiling Python needs no parser.
+    from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 
     with blamed_on(str(source)):
         if start in ("llir", "ptx"):
             return run.from_code(read_code(start, text, str(source)))
-        return run.from_module(read_module(text, str(source)), start)
+        return run.from_module(read_ir(text, str(source), options), start)
 
 
 def opt(
@@ -168,17 +180,48 @@ def opt(
 ) -> str:
     """Run passes over the text of a module and print the result; `tensor` and `gpu` stand for a target's
     pipelines."""
-    from kbuild.compiler.ir.given import blamed_on, read_module  # As above.
+    return print_module(after_passes(text, passes, target, file, dump))
+
+
+def after_passes(
+    text: str,
+    passes: str | Sequence[str],
+    target: str = "sm_90",
+    file: str = "<ir>",
+    dump: str | Path | None = None,
+) -> Module:
+    """The module of a text after some passes, as of `opt`."""
+    from kbuild.compiler.ir.given import blamed_on  # As above.
 
     chosen = find_target(target)
-    names: list[str] = []
-    for item in split_pipeline(passes) if isinstance(passes, str) else passes:
-        stage = {"tensor": chosen.tensor_pipeline, "gpu": chosen.gpu_pipeline}.get(item.strip())
-        names.extend(stage if stage is not None else (item,))
     with blamed_on(file):
-        module = read_module(text, file)
+        module = read_ir(text, file)
+        tensor, gpu = pipelines_of(module, chosen)
+        stages = {"tensor": tensor, "gpu": gpu}
+        names: list[str] = []
+        for item in split_pipeline(passes) if isinstance(passes, str) else passes:
+            names.extend(stages.get(item.strip(), (item,)))
         run_pipeline(module, chosen, names, PassLog(Path(dump) if dump else None))
-        return print_module(module)
+        return module
+
+
+def read_ir(
+    text: str, file: str, options: CompileOptions = DEFAULTS, names: dict[str, Value] | None = None
+) -> Module:
+    """The module of a text of IR: kbuild's own, or Triton's, of which the options say what its ttir does not.
+
+    `names` gets the values by the names that they have in the text, `%x`.
+
+    Raises `CompileError` where the text is wrong.
+    """
+    # As above.
+    from kbuild.compiler.ir.given import blamed_on, read_module, verified
+    from kbuild.compiler.upstream import is_upstream, read_upstream
+
+    if is_upstream(text):
+        with blamed_on(file):
+            return verified(read_upstream(text, file, options.attributes(), names), file)
+    return read_module(text, file, names)
 
 
 def target_for(arch: str, ptxas: str | None = None) -> Target:
@@ -192,6 +235,17 @@ def target_for(arch: str, ptxas: str | None = None) -> Target:
     if not target.has("wgmma"):  # The version does not matter, and asking for it may take a process.
         return target
     return replace(target, ptxas=ptxas_guarantees(ptxas))
+
+
+def pipelines_of(module: Module, target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The passes over ttir and those to ttgir for a kernel."""
+    return target.pipelines(bool(module.kernel.attrs.get("explicit_layouts")))
+
+
+def is_unplaced(module: Module) -> bool:
+    """Whether a kernel has layouts that are not to be changed, and its shared memory has no place yet: Triton's ttgir."""
+    attrs = module.kernel.attrs
+    return bool(attrs.get("explicit_layouts")) and "shared" not in attrs
 
 
 def code_arch(module: Module, target: Target) -> str:
@@ -269,6 +323,7 @@ class _Compilation:
 
     def __post_init__(self) -> None:
         self.arch = self.target.arch
+        self.signature: tuple[tuple[str, str], ...] = ()
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
         if self.dump is not None:
@@ -293,13 +348,18 @@ class _Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         log = PassLog(self.dump)
+        self.signature = kernel_signature(module)
+        over_ttir, to_ttgir = pipelines_of(module, self.target)
         if start == "ttir":
             with self.timed("ttir"):
-                run_pipeline(module, self.target, self.target.tensor_pipeline, log)
+                run_pipeline(module, self.target, over_ttir, log)
             if self.keep("ttir", lambda: print_module(module, locations=self.options.lineinfo)):
                 return self.finish(module)
+        elif is_unplaced(module):
+            run_pipeline(module, self.target, ("inline",), log)
+        if start == "ttir" or is_unplaced(module):
             with self.timed("ttgir"):
-                run_pipeline(module, self.target, self.target.gpu_pipeline, log)
+                run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):
             return self.finish(module)
         with self.timed("llir"):
@@ -323,8 +383,47 @@ class _Compilation:
             text = self.ptx_of(text, self.options.enable_fp_fusion)
         if self.keep("ptx", lambda: text):
             return self.finish_code(code)
-        facts, serialized = self.assembled(text, [Loc(code.file, 1)])
+        try:
+            facts, serialized = self.assembled(text, [code.place])
+        except ToolError:
+            if not code.newer or code.newer == text:
+                raise
+            text = code.newer
+            facts, serialized = self.assembled(text, [code.place])
+            if "ptx" in self.asm:
+                self.keep("ptx", lambda: text)
         return self.finish_code(code, facts, serialized)
+
+    def from_cuda(
+        self, path: str, function: str, signature: Mapping[str, Any], constexprs: Mapping[str, Any]
+    ) -> Artifact:
+        """The stages of a kernel in CUDA C++."""
+        if self.stop not in ("ptx", "cubin"):
+            raise UsageError(f"cannot stop at {self.stop}: CUDA C++ has the stages ptx and cubin")
+        # Loading this takes as long as compiling a small kernel.
+        from kbuild.compiler.cuda.front import compile_cuda
+
+        def made(options: CompileOptions) -> GivenCode:
+            return compile_cuda(path, function, signature, constexprs, self.target, options)
+
+        def with_lines() -> tuple[str, ToolError | None]:
+            code = made(self.options.changed({"lineinfo": True}))
+            try:
+                assemble(code.newer, self.arch, self.options.ptxas)
+            except ToolError as error:
+                return code.newer, error
+            return code.newer, None
+
+        with self.timed("ptx"):
+            code = made(self.options)
+        self.signature = tuple(signature.items())
+        try:
+            return self.from_code(code)
+        except ToolError as error:
+            # Rarely needed, so it is not loaded at the top.
+            from kbuild.compiler.cuda.assembler_errors import at_source
+
+            raise ErrorGroup(at_source(error, code, with_lines) or [error]) from None
 
     def ptx_of(self, llir: str, fuses: bool) -> str:
         with self.timed("ptx"):
@@ -343,43 +442,53 @@ class _Compilation:
     def finish_code(
         self, code: GivenCode, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
     ) -> Artifact:
-        own = 1 << (min(code.warps, 32).bit_length() - 1)  # A power of two; the others only copy.
+        options = self.options
+        if options.block is None:  # Of the program's warps there is a power of two; others only copy.
+            warps = -(-prod(code.block) // 32)
+            options = options.changed({"num_warps": 1 << (min(warps, 32).bit_length() - 1)})
         metadata = Metadata(
             name=code.name,
             target=self.target.arch,
             arch=self.arch,
-            options=self.options.changed({"num_warps": own}),
-            shared=0,
-            params=(),
-            extra_warps=code.warps - own,
+            options=options,
+            block=code.block,
+            shared=code.shared,
+            params=code.params,
+            signature=self.signature or None,
             waits_for_launches=code.waits_for_launches,
+            warnings=code.warnings,
             stage_seconds=self.seconds,
-        )
-        return Artifact(self.asm, metadata.with_facts(facts, serialized))
+        ).with_facts(facts, serialized)
+        self.require_shared(metadata, code.place)
+        return Artifact(self.asm, metadata)
 
     def finish(
         self, module: Module, facts: CubinFacts | None = None, serialized: tuple[str, ...] = ()
     ) -> Artifact:
         attrs = module.kernel.attrs
+        options = self.options.with_attributes(attrs)
         metadata = Metadata(
             name=module.kernel.name,
             target=self.target.arch,
             arch=self.arch,
-            options=self.options.with_attributes(attrs),
+            options=options,
+            block=(32 * (options.num_warps + attrs.get("extra_warps", 0)), 1, 1),
             shared=attrs.get("shared", 0),
-            extra_warps=attrs.get("extra_warps", 0),
             params=_parameters(module.kernel),
+            signature=self.signature,
             tma=tuple(attrs.get("tma", ())),
             waits_for_launches=any(isinstance(op, GridDependencyWait) for op in module.kernel.body.walk()),
             conversions=sum(
                 isinstance(op, ConvertLayout) and op.scratch is not None for op in module.kernel.body.walk()
             ),
             stage_seconds=self.seconds,
-        )
-        if facts is not None and metadata.shared > self.target.limits.shared_bytes:
-            raise CompileError(
-                f"{metadata.name} needs {metadata.shared} bytes of shared memory, {self.target.arch} has "
-                f"{self.target.limits.shared_bytes}",
-                module.kernel.loc,
-            )
-        return Artifact(self.asm, metadata.with_facts(facts, serialized))
+        ).with_facts(facts, serialized)
+        self.require_shared(metadata, module.kernel.loc)
+        return Artifact(self.asm, metadata)
+
+    def require_shared(self, metadata: Metadata, place: Loc | None) -> None:
+        """Raise `CompileError` for a cubin that takes more shared memory than there is."""
+        needed, most = metadata.shared + metadata.static_shared, self.target.limits.shared_bytes
+        if "cubin" in self.asm and needed > most:
+            text = f"{metadata.name} needs {needed} bytes of shared memory, {self.target.arch} has {most}"
+            raise CompileError(text, place)

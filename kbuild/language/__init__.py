@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.compiler import library
 from kbuild.compiler.semantic import TABLES
+from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.types import BY_TL_NAME, BlockType, DType, PointerDtype
 from kbuild.errors import UsageError
 from kbuild.language.constant import ConstexprValue
@@ -45,20 +46,24 @@ class tensor:
 class LanguageFunction:
     """A function of the language, which has a meaning only in kernels."""
 
-    def __init__(self, name: str, module: str = "kbuild.language") -> None:
+    def __init__(
+        self, name: str, module: str = "kbuild.language", shown: str = "tl", found: Builtin | None = None
+    ) -> None:
         self.__name__ = name
         self.__module__ = module
+        self._shown = shown
+        self._builtin = TABLES["tl"].get(name) if found is None else found
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
-        found = TABLES["tl"].get(self.__name__)
+        found = self._builtin
         if found is not None:
             return found.function.__doc__
         return ast.get_docstring(_library_definition(self.__name__))
 
     @property
     def __signature__(self) -> inspect.Signature:
-        found = TABLES["tl"].get(self.__name__)
+        found = self._builtin
         if found is not None:
             _, *parameters = inspect.signature(found.function).parameters.values()
         else:
@@ -79,12 +84,12 @@ class LanguageFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(
-            f"tl.{self.__name__} has a meaning only inside kernels",
-            help="call it in a function decorated with @kbuild.jit",
+            f"{self._shown}.{self.__name__} has a meaning only inside kernels",
+            help=f"call it in a function decorated with @{'kbuild' if self._shown == 'tl' else 'gluon'}.jit",
         )
 
     def __repr__(self) -> str:
-        return f"<function tl.{self.__name__}>"
+        return f"<function {self._shown}.{self.__name__}>"
 
 
 def _library_definition(name: str) -> ast.FunctionDef:

@@ -109,6 +109,23 @@ def jit(fn: Callable[..., Any] | None = None, *, noinline: bool = False, debug: 
     return JITFunction(fn, noinline, debug)
 
 
+class GluonJITFunction(JITFunction):
+    """A function of Gluon, whose author chooses the layouts of tensors."""
+
+
+def gluon_jit(fn: Callable[..., Any] | None = None, *, noinline: bool = False, debug: bool = False) -> Any:
+    """Marks a function as one of Gluon: a kernel, or a function that kernels call.  The options are those of
+    `jit`."""
+    if fn is None:
+        return lambda function: GluonJITFunction(function, noinline, debug)
+    return GluonJITFunction(fn, noinline, debug)
+
+
+def jit_aggregate(cls: type) -> type:
+    """Marks a class whose objects kernels make and pass on: fields with types, functions of Gluon."""
+    return cls
+
+
 def constexpr_function(fn: Callable[..., Any]) -> ConstexprFunction:
     """Marks a function that kernels call with values known while compiling, and that runs then."""
     return ConstexprFunction(fn)

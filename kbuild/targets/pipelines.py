@@ -46,3 +46,22 @@ GPU_PIPELINE = (
     "skip_rescaling",
 )
 """Passes from ttir to ttgir ready for lowering."""
+
+GLUON_TENSOR_PIPELINE = ("inline", "canonicalize")
+"""Passes over kernels whose author chooses the layouts, before all layouts are known: values that are equal may
+still get different ones."""
+
+GLUON_GPU_PIPELINE = (
+    "resolve_layouts",
+    "canonicalize_pointers",
+    "canonicalize",
+    "cse",
+    "tma_lowering",
+    "licm",
+    "dce",
+    "capture",
+    "place_partitions",
+    "allocate",
+    "barriers",
+)
+"""Passes over the same once they are: none changes a layout, or moves what the author has placed."""

@@ -8,7 +8,7 @@ from kbuild.targets.target import Limits, Target
 TARGET = Target(
     capability=120,
     ptx_feature="ptx87",
-    limits=Limits(shared_bytes=101376, max_warps=48, cluster_size=8, max_programs=24),
+    limits=Limits(shared_bytes=101376, max_warps=48, max_programs=24, cluster_size=8),
     multiprocessors=188,
     atoms=MMA_SYNC_SM80 + MMA_SYNC_SM89,
     features=FEATURES,

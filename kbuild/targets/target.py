@@ -9,7 +9,12 @@ from typing import NamedTuple, TypeVar
 from kbuild.errors import CompileError
 from kbuild.targets.devices import Devices, devices_of
 from kbuild.targets.mma_sync import MmaAtom
-from kbuild.targets.pipelines import GPU_PIPELINE, TENSOR_PIPELINE
+from kbuild.targets.pipelines import (
+    GLUON_GPU_PIPELINE,
+    GLUON_TENSOR_PIPELINE,
+    GPU_PIPELINE,
+    TENSOR_PIPELINE,
+)
 from kbuild.targets.wgmma import WgmmaAtom
 
 Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
@@ -24,14 +29,14 @@ class Limits:
     """Shared memory that one program may use."""
     max_warps: int
     """Warps that a multiprocessor holds."""
+    max_programs: int = 32
+    """Programs that a multiprocessor holds, however small they are."""
     cluster_size: int = 1
     """Programs of a cluster on every device of the architecture; 1 where there are no clusters."""
     registers: int = 255
     """32-bit registers of a thread."""
     register_file: int = 65536
     """32-bit registers of a multiprocessor."""
-    max_programs: int = 32
-    """Programs that a multiprocessor holds, however small they are."""
     reserved_shared_bytes: int = 1024
     """Shared memory that the system takes for each program, besides what the program uses."""
 
@@ -50,10 +55,17 @@ class Limits:
         fits = shared <= self.shared_bytes
         by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
         return {
+            "warps": self.max_warps // warps,
             "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
             "shared memory": by_shared if fits else 0,
-            "warps": self.max_warps // warps,
         }
+
+    def occupancy(self, shared: int, warps: int, registers: int) -> tuple[int, str]:
+        """How many programs of so many warps and bytes of shared memory a multiprocessor holds at once, and which resource
+        allows no more."""
+        bounds = {**self.bounds(shared, warps, registers), "programs": self.max_programs}
+        name = min(bounds, key=lambda name: bounds[name])
+        return bounds[name], name
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,13 @@ class Target:
     """Passes over ttir."""
     gpu_pipeline: tuple[str, ...] = field(default=GPU_PIPELINE, repr=False)
     """Passes from ttir to ttgir ready for lowering."""
+
+    def pipelines(self, explicit_layouts: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The passes over ttir, and those to ttgir ready for lowering, of a kernel whose author chooses the
+        layouts or does not."""
+        if explicit_layouts:
+            return GLUON_TENSOR_PIPELINE, GLUON_GPU_PIPELINE
+        return self.tensor_pipeline, self.gpu_pipeline
 
     @property
     def arch(self) -> str:

@@ -22,9 +22,9 @@ STEP_BYTES = 32
 """Bytes along k that one instruction reads of each row of A and column of B."""
 MAX_SWIZZLE_BYTES = 128
 """The widest pattern in which tiles of shared memory are swizzled."""
-REGISTER_UNIT, MAX_REGISTERS = 8, 240
-"""The unit in which `setmaxnreg` counts registers of a thread, and the most that are requested: 255 can be
-addressed."""
+REGISTER_UNIT, MAX_REGISTERS, MOST_REGISTERS = 8, 240, 256
+"""The unit in which `setmaxnreg` counts registers of a thread, the most that the compiler requests by itself, for
+255 can be addressed, and the most that there may be."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,9 @@ typedef struct {
     const char *key, *sha256;  /* its name in the archive, and its digest; empty where that of the index covers it */
     Place place;
     const char *entry;         /* symbol in the cubin */
-    int passed_count, map_count, shared, threads;
+    int passed_count, map_count, shared;
+    int opts_in;               /* whether its shared memory takes the function's attribute, static shared memory included */
+    unsigned block[3];         /* threads along each axis */
     int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */
     int launch_pdl;            /* whether it may begin before the launch before it has ended, for which it waits by itself */
 } VariantEntry;

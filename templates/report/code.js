@@ -13,7 +13,7 @@ function codeOf(detail) {
   const row = (text, number, chain) => ({ text, number, line: lineOf(chain), exact: exactOf(chain), title: title(chain) });
   const source = code.source.flatMap((part) => [
     { head: `${files[part.file]}${part.name ? `, ${part.name}` : ""}` },
-    ...pythonLines(part.text).map(([text, isString], place) => ({ text, isString, number: part.line + place, line: `${part.file}:${part.line + place}`, exact: null })),
+    ...pythonLines(part.text).map(([text, isString], place) => ({ text, isString, tokens: files[part.file].endsWith(".py") ? PYTHON_TOKENS : CPP_TOKENS, number: part.line + place, line: `${part.file}:${part.line + place}`, exact: null })),
   ]);
   const ttgir = code.ttgir.lines.map((text, place) => row(text, place + 1, at(code.ttgir.places[place])));
   const ptx = code.ptx.lines.map((text, place) => ({ ...row(text, place + 1, at(code.ptx.places[place])), ptx: code.ptx.ptx[place] }));
@@ -59,7 +59,7 @@ function codePane(name, rows, detail) {
   const marks = name === "ttgir" ? new Highlighter(detail, rows.map((row) => row.text)) : null;
   const elements = rows.map((row, place) => {
     if (row.head) return h("div", { class: "file" }, row.head);
-    const text = marks ? marks.line(row.text) : name === "source" ? pythonTokens(row) : row.text;
+    const text = marks ? marks.line(row.text) : name === "source" ? sourceTokens(row) : row.text;
     const weight = name === "source" ? h("span", { class: "weight", title: row.weight ? plural(row.weight, "instruction") : "" }, row.weight ?? "") : null;
     return h("div", { class: row.line ? "linked" : "", "data-row": place, title: row.title ?? null }, weight, h("span", { class: "gutter" }, row.number), h("span", {}, text));
   });
@@ -177,11 +177,13 @@ function pythonLines(text) {
   });
 }
 
-function pythonTokens({ text, isString }) {
+const CPP_TOKENS = /(\/\/.*$)|("(?:[^"\\]|\\.)*")|\b(__\w+__|template|typename|class|struct|const|constexpr|static|auto|void|bool|int|unsigned|float|double|if|else|for|while|do|return|switch|case|break|continue|using|namespace)\b|(^\s*#\s*\w+)|\b(\d[\w.]*)\b/g;
+
+function sourceTokens({ text, isString, tokens }) {
   if (isString) return h("span", { class: "tok-string" }, text);
   const found = [];
   let place = 0;
-  for (const match of text.matchAll(PYTHON_TOKENS)) {
+  for (const match of text.matchAll(tokens)) {
     if (match.index > place) found.push(text.slice(place, match.index));
     place = match.index + match[0].length;
     const [whole, comment, string, word, call] = match;

@@ -5,9 +5,11 @@ const COLOUR_BY = { register: "Register", lane: "Lane", warp: "Warp", block: "Bl
 
 /** A layout as a map from elements to the places that hold them. */
 class Layout {
-  constructor(key, { shape, bases, bytes }) {
+  constructor(key, { shape, bases, bytes, gaps, facts }) {
     this.key = key;
     this.bytes = bytes;
+    this.gaps = gaps;
+    this.facts = facts;
     this.shape = shape;
     this.dims = bases;
     this.names = bases.map(([name]) => name);
@@ -36,6 +38,10 @@ class Layout {
       found[name] = place & (2 ** this.widths[index] - 1);
       place >>>= this.widths[index];
     });
+    // Gaps move an element up by all that lie below it.
+    for (const [interval, padding] of this.gaps) if ("offset" in found) found.gap = (found.gap ?? 0) + Math.floor(found.offset / interval) * padding;
+    if (found.gap) found.offset += found.gap;
+    delete found.gap;
     return found;
   }
 
@@ -77,7 +83,7 @@ function layoutOf(detail, key) {
 
 function layoutTab(variant, detail, words) {
   const keys = Object.keys(detail.layouts);
-  if (!keys.length) return h("p", { class: "empty" }, "No tensor of this kernel has a layout.");
+  if (!keys.length) return h("p", { class: "empty" }, "No tensor of this kernel has a layout that can be drawn.");
   const used = usesOf(detail);
   keys.sort((left, right) => (used.get(right) ?? 0) - (used.get(left) ?? 0));
   const current = keys[Number(words[0]) || 0] ?? keys[0];
@@ -152,7 +158,8 @@ function drawing(layout) {
   const text = facts.filter(Boolean).join(", ") + (copies > 1 ? `; each element ${copies} times` : "");
   requestAnimationFrame(draw);
   return h("div", {}, h("h3", { class: "mono" }, layout.key), h("p", { class: "muted" }, text),
-    h("div", { class: "toolbar" }, h("span", { class: "muted" }, "Colour by"), ...buttons, h("span", { class: "push" }), larger), says, h("div", { class: "drawn" }, canvas), bases(layout));
+    h("div", { class: "toolbar" }, h("span", { class: "muted" }, "Colour by"), ...buttons, h("span", { class: "push" }), larger), says, h("div", { class: "drawn" }, canvas),
+    layout.facts.length ? h("dl", { class: "facts" }, ...layout.facts.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])) : null, bases(layout));
 }
 
 function bases(layout) {

@@ -44,6 +44,7 @@ function applied(before, pass) {
 
 function pipelineTab(variant, detail, words) {
   const texts = textsOf(detail);
+  if (!texts.length) return h("p", { class: "empty" }, "A kernel in CUDA C++ has no passes of kbuild's: NVRTC compiles it.  Its PTX and machine code are under Code.");
   // At first the first pass that changed something.
   const first = texts.findIndex((text) => text.added + text.removed);
   const current = words.length ? Math.min(Math.max(0, Number(words[0]) || 0), texts.length - 1) : Math.max(0, first);

@@ -16,7 +16,7 @@ from kbuild.aot.artifact.rendering import _map_context, python_doc
 from kbuild.aot.build import progress
 from kbuild.aot.files import write_atomic, write_if_changed
 from kbuild.aot.manifest.reader import described
-from kbuild.aot.tune import gpu
+from kbuild.aot.tune.differences import difference
 
 
 def test_a_bar_is_as_full_as_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_results_that_differ_are_counted(
     type_: str, expected: list[float], found: list[float], wrong: int
 ) -> None:
     dtype = np.float32 if "fp32" in type_ else np.int32
-    text = gpu._difference(type_, np.array(expected, dtype), np.array(found, dtype))
+    text = difference(type_, np.array(expected, dtype), np.array(found, dtype))
     assert text == (f"{wrong} of {len(expected)} elements differ from those of the default" if wrong else "")
 
 

@@ -75,7 +75,9 @@ def test_a_later_start_ends_at_the_same_code(kernel: tuple, target: str, tmp_pat
         assert [getattr(later.metadata, name) for name in same] == [
             getattr(whole.metadata, name) for name in same
         ]
-        assert later.metadata.params == (whole.metadata.params if stage in ("ttir", "ttgir") else ())
+        says_arguments = stage in ("ttir", "ttgir")
+        assert later.metadata.params == (whole.metadata.params if says_arguments else ())
+        assert (later.metadata.signature is not None) == says_arguments
 
 
 @pytest.mark.parametrize("start", STAGES[:-1])

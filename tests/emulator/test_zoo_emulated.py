@@ -51,15 +51,18 @@ def check(name: str, arch: str, schedule: str, checks: str = "") -> None:
     )
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "arch"), [(name, arch) for name, case in CASES.items() for arch in case.archs]
+)
 def test_case_is_right_in_lockstep(name: str, arch: str) -> None:
     check(name, arch, "lockstep")
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
 def test_case_is_right_whichever_warp_runs_first_and_has_no_race(number: int) -> None:
-    check(list(CASES)[number], "sm_80" if number % 2 else "sm_90", ADVERSE[number % len(ADVERSE)], "strict")
+    name = list(CASES)[number]
+    archs = CASES[name].archs
+    check(name, archs[-1 - number % 2 % len(archs)], ADVERSE[number % len(ADVERSE)], "strict")
 
 
 @pytest.mark.parametrize(

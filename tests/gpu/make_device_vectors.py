@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kbuild.gpu.device import LaunchFacts
 from tests.emulator.isa import device_products, device_vectors
 from tests.emulator.isa.golden_program import Program
 from tests.emulator.isa.programs import PROGRAMS
@@ -61,10 +62,9 @@ def launch(
 ) -> list[np.ndarray]:
     """The arrays as a kernel leaves them, whose parameters are their addresses."""
     named = {f"x{index}": array for index, array in enumerate(arrays)}
-    types = dict.fromkeys(named, "*u8")
-    return list(
-        device.launch(image.encode(), entry, (blocks,), -(-threads // 32), shared, named, types).values()
-    )
+    params = tuple((name, "!tt.ptr<i8>") for name in named)
+    facts = LaunchFacts(entry, params, shared, (threads,))
+    return list(device.launch(image.encode(), facts, (blocks,), named).values())
 
 
 def lanes(device: Device, names: list[str]) -> dict[str, np.ndarray]:

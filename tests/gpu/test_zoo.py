@@ -5,28 +5,31 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from zoo import CASES
 
-from kbuild.tensor_map import TensorMapType
+pytest.importorskip("cuda.core", reason="kernels are launched through cuda-core: pip install 'kbuild[gpu]'")
+
+from device import Device
+from zoo import CASES, Case
+
+import kbuild
+from kbuild.gpu.device import LaunchFacts
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
-@pytest.mark.parametrize("name", CASES)
+def run_case(device: Device, case: Case, artifact: kbuild.Artifact) -> None:
+    """Launch a case, and check what it computes."""
+    facts = LaunchFacts.of_metadata(artifact.metadata)
+    image = artifact.asm["cubin"] if "cubin" in artifact.asm else artifact.asm["ptx"].encode()
+    arguments = case.make(np.random.default_rng(1))
+    case.check(arguments, device.launch(image, facts, case.grid, arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"), [(case.name, arch) for case in CASES.values() for arch in case.archs]
+)
 def test_case_is_right_on_the_device(device, artifacts, name, arch):
     case = CASES[name]
-    if arch == "sm_90" and device.capability != (9, 0):
-        pytest.skip(f"the device has compute capability {device.capability}")
+    if arch == "sm_90" and device.capability != 90:
+        pytest.skip(f"the device has compute capability {device.capability / 10}")
     artifact = artifacts[name, arch].result()
     assert not isinstance(artifact, str), artifact
-    arguments = case.make(np.random.default_rng(1))
-    image = artifact.asm["cubin"] if arch == "sm_90" else artifact.asm["ptx"].encode()
-    metadata = artifact.metadata
-    signature = case.signature(arguments)
-    types = {
-        name: signature[name] for name, _ in metadata.params if name in signature
-    }  # in the kernel's order
-    maps = [text for _, text in metadata.params if TensorMapType.parse(text)]
-    after = device.launch(
-        image, metadata.name, case.grid, metadata.warps, metadata.shared, arguments, types, maps
-    )
-    case.check(arguments, after)
+    run_case(device, case, artifact)

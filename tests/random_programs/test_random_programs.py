@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import fuzz_gpu
 import numpy as np
 import pytest
 from random_programs import program
@@ -26,6 +25,7 @@ from random_programs.types import BF16, E4M3, E5M2, F16
 from kbuild.compiler.ir import passes
 from kbuild.compiler.ops.elementwise import SubI
 from kbuild.emulator.driver.fake_driver import FakeDriver
+from tests.emulator.fake_gpu import on_fake_gpu
 
 CHECKER = Checker()
 SEEDS = range(1000, 1018)
@@ -82,20 +82,22 @@ def test_a_wrong_pass_is_found_named_and_shown_by_a_small_kernel(planted: None) 
     assert len(kernel.source.splitlines()) < 20 and "-" in kernel.source
 
 
-def test_records_are_launched_and_compared_with_the_expected_outputs(tmp_path: Path) -> None:
-    emit(2, tmp_path, 1005, 1)
-    some = {record.seed: record for record in records(tmp_path)}
+@on_fake_gpu()
+def test_records_are_launched_and_compared_with_the_expected_outputs(driver: FakeDriver) -> None:
+    import fuzz_gpu  # It takes cuda-core.
+
+    folder = Path("records")
+    emit(2, folder, 1005, 1)
+    some = {record.seed: record for record in records(folder)}
     reported: list[tuple[int, str, str | None]] = []
     pipe = SimpleNamespace(send=reported.append)
-    with FakeDriver(["sm_90"]) as driver:
-        for seed, record in some.items():
-            ptx = CHECKER.compiled(Kernel.of(program(seed), seed), record.arch).ptx
-            driver.register(zlib.decompress(record.cubin), ptx.replace(".target sm_80", ".target sm_90"))
-        fuzz_gpu.work(pipe, tmp_path, str(driver.path), 0)
-        assert [outcome for _, _, outcome in reported] == [None, "", None, "", ""]
-        device = fuzz_gpu.Device(library=str(driver.path))
-        record = some[1005]
-        found = device.outputs(record)
-        name = record.outputs[0][0]
-        found[name].view(np.uint8)[:] ^= 0x3F
-        assert name in fuzz_gpu.wrong(record, found)
+    for seed, record in some.items():
+        ptx = CHECKER.compiled(Kernel.of(program(seed), seed), record.arch).ptx
+        driver.register(zlib.decompress(record.cubin), ptx.replace(".target sm_80", ".target sm_90"))
+    fuzz_gpu.work(pipe, folder, None, 0)
+    assert [outcome for _, _, outcome in reported] == [None, "", None, "", ""]
+    record = some[1005]
+    found = fuzz_gpu.Device().outputs(record)
+    name = record.outputs[0][0]
+    found[name].view(np.uint8)[:] ^= 0x3F
+    assert name in fuzz_gpu.wrong(record, found)

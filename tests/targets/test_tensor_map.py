@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from kbuild.aot.artifact.tensor_maps import encode, encoding
 from kbuild.emulator import TensorMapArgument, arguments_of
 from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap
 from kbuild.emulator.driver import FakeDriver
-from kbuild.tensor_map import MapSources, TensorMapType, number_of
-from tests.emulator.driver.cuda import Cuda
+from kbuild.errors import KbuildError
+from kbuild.tensor_map import MapSources, TensorMapType, encoding, number_of
+from tests.emulator.fake_gpu import on_fake_gpu
 
 MATRIX = MapSources("a", ("M", "K"), ("lda",))
 BATCH = MapSources("a", ("1", "M", "K"), ("1073741824", "lda"))
@@ -28,6 +25,15 @@ TEXTS = {
 }
 VALUES = {"M": 100, "K": 0, "lda": 96}
 ADDRESS = 1 << 20
+TAKES_A_MAP = """\
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry takes_a_map(.param .align 64 .b8 map[128])
+{
+    ret;
+}
+"""
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -82,20 +88,29 @@ def test_the_emulator_reads_the_same(text: str) -> None:
     assert ELEMENTS[given.type] == map_.element
 
 
-def test_the_driver_takes_what_is_made_of_the_record(tmp_path: Path) -> None:
-    values = {"a": ADDRESS, **VALUES}
-    with FakeDriver(["sm_90"], folder=tmp_path) as driver:
-        cuda = Cuda(driver.path)
-        for record in TEXTS.values():
-            given, made = encoding(record, values), encode(cuda, record, values)
-            assert ctypes.addressof(made) % 64 == 0
-            assert TensorMap.decode(bytes(made)) == TensorMap(
-                given.base,
-                ELEMENTS[given.type],
-                given.sizes,
-                given.pitches,
-                given.box,
-                (1,) * len(given.box),
-                given.swizzle,
-                bool(given.fill),
-            )
+@on_fake_gpu()
+def test_a_kernel_gets_what_is_made_of_the_record(driver: FakeDriver) -> None:
+    from kbuild.gpu.device import Gpu, LaunchFacts
+
+    gpu = Gpu()
+    matrix = gpu.allocate(1 << 16)
+    values = {"a": int(matrix.handle), **VALUES}
+    for text, record in TEXTS.items():
+        kernel = gpu.kernel(TAKES_A_MAP.encode(), LaunchFacts("takes_a_map", (("map", text),), 0, (32,)))
+        kernel.launch(gpu.stream, (1,), kernel.arguments(values))
+        given = encoding(record, values)
+        assert TensorMap.decode(driver.launches[-1].arguments[0]) == TensorMap(
+            given.base,
+            ELEMENTS[given.type],
+            given.sizes,
+            given.pitches,
+            given.box,
+            (1,) * len(given.box),
+            given.swizzle,
+            bool(given.fill),
+        )
+    kernel = gpu.kernel(
+        TAKES_A_MAP.encode(), LaunchFacts("takes_a_map", (("map", next(iter(TEXTS))),), 0, (32,))
+    )
+    with pytest.raises(KbuildError, match=r"the tensor map of a \(tensormap f16 64x32 128 a M,K lda\)"):
+        kernel.arguments({**values, "lda": 97})

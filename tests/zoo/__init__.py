@@ -8,6 +8,7 @@ from zoo import (
     cases_descriptors,
     cases_dots,
     cases_elementwise,
+    cases_gluon,
     cases_layer_norm,
     cases_matmul,
     cases_memory,
@@ -34,6 +35,7 @@ _GROUPS = (
     cases_undefined,
     cases_memory,
     cases_wrapping,
+    cases_gluon,
 )
 CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 

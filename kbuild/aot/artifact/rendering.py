@@ -26,7 +26,6 @@ from kbuild.aot.artifact.selection import (
     KernelTable,
     LaunchParameter,
 )
-from kbuild.aot.artifact.tensor_maps import SWIZZLES, element_type
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.model import TORCH_DTYPES
@@ -36,7 +35,7 @@ from kbuild.aot.op.python_source import bare_launches, python_context, resolve_b
 from kbuild.aot.op.tables import OperatorTable
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.targets import TARGETS
-from kbuild.tensor_map import TensorMapType, number_of
+from kbuild.tensor_map import SWIZZLES, TensorMapType, element_type, number_of
 
 FILES = {
     **{
@@ -231,7 +230,6 @@ def _kernel_context(
             "map_count": _map_count(row.passed),
         }
         own = {
-            "threads": 32 * row.num_warps,
             "passed_list": number,
             "archive_number": archives.index(row.archive),
         }

@@ -120,8 +120,10 @@ class VariantEntry:
     """Symbol of the kernel in the cubin."""
     shared: int
     """Dynamic shared memory in bytes."""
-    num_warps: int
-    """Warps of a launch, those that only copy among them."""
+    opts_in: bool
+    """Whether its shared memory is more than a launch may have unless the function's attribute says so."""
+    block: tuple[int, int, int]
+    """Threads of a block along each axis."""
     registers: int
     required: tuple[int, ...]
     """Bits required of each fact."""
@@ -135,6 +137,12 @@ class VariantEntry:
     """Whether the driver may begin it before the launch before it has ended."""
     place: tuple[int, ...] = field(default=(0, 0, 0, 0), repr=False)
     """Where its code is in the archive, for the library of C: `archive.Place`."""
+
+    @property
+    def threads(self) -> str:
+        """The threads of a block for people: `256`, or `16x16`."""
+        axes = max((axis for axis, size in enumerate(self.block, 1) if size > 1), default=1)
+        return "x".join(map(str, self.block[:axes]))
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def make_table(
     """The table of a manifest's package.
 
     `rows` are the variants in the order of dispatch with the facts of their cubins: `arch`, `entry`, `params`
-    (pairs of name and type that the cubin takes), `shared`, `num_warps`, `warps` (of a launch), `registers`,
+    (pairs of name and type that the cubin takes), `shared`, `static_shared`, `num_warps`, `block`, `registers`,
     `sha256`, and where the cubin is: `archive`, `archive_sha256` (of its index), `key`, `place` (an
     `archive.Place`), and `ptx_key` and `ptx_place` if its PTX is there too, of which `portable` has the
     facts where it was compiled by itself; `driver` is the branch of drivers from which on they run.
@@ -167,7 +167,7 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[CodeTarget, .
         conditions=tuple(
             dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))
         ),
-        levels=_levels([code.facts["shared"] for code in codes]),
+        levels=_levels([_all_shared(code.facts) for code in codes]),
         grid=tuple(axis.text for axis in grid),
         constants=constants,
         rows=(),
@@ -312,6 +312,11 @@ def _is_countable(parameter: LaunchParameter) -> bool:
     return parameter.kind == "integer" and "u64" not in parameter.types
 
 
+def _all_shared(facts: Mapping[str, Any]) -> int:
+    """Bytes of shared memory of a block, static and dynamic."""
+    return facts["shared"] + facts["static_shared"]
+
+
 def _levels(amounts: list[int]) -> tuple[int, ...]:
     """The amounts of shared memory that have to be asked for, merged upwards where there are more than bits."""
     levels = sorted({amount for amount in amounts if amount > _SHARED_WITHOUT_OPTIN})
@@ -342,11 +347,12 @@ def _make_row(
         target=target,
         entry=facts["entry"],
         shared=facts["shared"],
-        num_warps=facts["warps"],
+        opts_in=facts["shared"] > 0 and _all_shared(facts) > _SHARED_WITHOUT_OPTIN,
+        block=tuple(facts["block"]),
         registers=facts["registers"],
         required=(
             1 << target,
-            _required_level(table, facts["shared"]),
+            _required_level(table, _all_shared(facts)),
             *_required_of_call(table, code, grid_args),
         ),
         passed=_passed(code, grid_args),

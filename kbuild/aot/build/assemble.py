@@ -35,6 +35,7 @@ from kbuild.aot.manifest.model import Manifest, Package
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 from kbuild.targets import devices_of
+from kbuild.tensor_map import TensorMapType
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "*.cmake", "py.typed")
 """Files of the package's directory that go into the wheel."""
@@ -191,9 +192,14 @@ def write_archives(
 
 
 def _typed(facts: dict[str, Any], variant: Variant) -> dict[str, Any]:
-    """Facts whose parameters have the types of the signature."""
+    """Facts whose parameters have the types of the signature; a tensor map, which may have the name of its tensor, keeps its
+    own."""
     types = {name: type_.partition(":")[0] for name, type_, _ in expanded(variant.signature)}
-    return facts | {"params": [(name, types.get(name, type_)) for name, type_ in facts["params"]]}
+    params = [
+        (name, type_ if TensorMapType.parse(type_) else types.get(name, type_))
+        for name, type_ in facts["params"]
+    ]
+    return facts | {"params": params}
 
 
 def _ships_ptx(built: Built, manifest: Manifest) -> bool:

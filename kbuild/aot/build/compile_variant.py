@@ -94,8 +94,9 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
         target=job.variant.arch,
         options=replace(options, ptxas=settings["ptxas"], strict=bool(settings.get("strict"))),
         texts=("ptx",),
+        **_dump_of(job, settings),
     )
-    if resolve(settings["source_digest"])(job.source, job.function) != job.source_digest:
+    if _source_digest(job, settings) != job.source_digest:
         raise CompileError(f"{job.source} changed while it was being compiled", help="run kbuild build again")
     cubin, ptx = artifact.asm["cubin"], artifact.asm["ptx"]
     if not cubin.startswith(_CUBIN_MAGIC):
@@ -103,20 +104,35 @@ def _compile(job: Job, options: CompileOptions, settings: Mapping[str, Any]) -> 
     return {"cubin": cubin, "ptx": ptx.encode(), "facts": canonical_json(compile_facts(artifact.metadata))}
 
 
+def _source_digest(job: Job, settings: Mapping[str, Any]) -> str:
+    include = [job.variant.options.include] if job.variant.options.include else []
+    return resolve(settings["source_digest"])(job.source, job.function, False, *include)
+
+
+def _dump_of(job: Job, settings: Mapping[str, Any]) -> dict[str, str]:
+    """The folder in which the compiler leaves the IR of a job after each pass, where that is wanted."""
+    folder, only = settings.get("dump") or (None, "")
+    return {"dump": f"{folder}/{job.stem}"} if folder and only in ("", job.function) else {}
+
+
 def compile_facts(metadata: Any) -> dict[str, object]:
     """The part of a compile's metadata that is the same in every run: no seconds, for example."""
     return {
         **metadata.options.attributes(),
         "arch": metadata.arch,
+        "block": list(metadata.block),
         "conversions": metadata.conversions,
         "entry": metadata.name,
+        "num_warps": metadata.options.num_warps,
         "params": [[name, type_] for name, type_ in metadata.params],
         "ptxas_version": metadata.ptxas_version,
         "registers": metadata.registers,
         "serialized": list(metadata.serialized),
         "shared": metadata.shared,
+        "signature": [[name, type_] for name, type_ in metadata.signature or ()],
         "spill_loads": metadata.spill_loads,
         "spill_stores": metadata.spill_stores,
+        "static_shared": metadata.static_shared,
         "tma": list(metadata.tma),
         "waits_for_launches": metadata.waits_for_launches,
         "warnings": list(metadata.warnings),

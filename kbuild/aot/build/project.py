@@ -25,6 +25,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.serve import LONGEST_COMPILE
 from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
+from kbuild.aot.environment import dump_of
 from kbuild.aot.files import write_files, write_if_changed
 from kbuild.aot.history.extend import extend
 from kbuild.aot.identity import (
@@ -47,7 +48,7 @@ from kbuild.options import DEFAULTS, CompileOptions
 MANIFEST = "kernels.toml"
 BUILD = "build"
 COMPILER = "kbuild.compiler.driver:compile"
-SOURCE_DIGEST = "kbuild.compiler.frontend.sources.digest:source_digest"
+SOURCE_DIGEST = "kbuild.compiler.sources:source_digest"
 
 _KBUILD = Path(__file__).resolve().parents[2]
 _LARGEST_TEXT = 8000
@@ -278,7 +279,11 @@ def _inputs(options: BuildOptions, manifest: Manifest, tools: Mapping[str, str])
         "kbuild": kbuild_identity(),
         "manifest": manifest_digest(manifest),
         "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
-        "sources": sources.digests([kernel.source for kernel in manifest.kernels], options.project),
+        "sources": {
+            name: found
+            for kernel in manifest.kernels
+            for name, found in sources.digests([kernel.source], options.project, kernel.include).items()
+        },
         "options": options.compile.requested(),
         "tools": tools,
         "distribution": read_distribution(options.project, manifest.package).digest,
@@ -295,15 +300,14 @@ def _archs(options: BuildOptions, manifest: Manifest) -> list[str]:
 def source_digests(
     options: BuildOptions, manifest: Manifest, wanted: Collection[str], places: bool = False
 ) -> dict[str, str]:
-    """The digest of each wanted kernel's source closure, by kernel; with the places of its statements if
-    asked for."""
+    """The digest of each wanted kernel's source closure, by kernel; of the places of its statements, too, if asked for."""
     function = resolve(options.source_digest)
     found: dict[str, str] = {}
     errors: list[KbuildError] = []
     for kernel in manifest.kernels:
         if kernel.name in wanted:
             try:
-                found[kernel.name] = function(str(options.project / kernel.source), kernel.function, places)
+                found[kernel.name] = function(*kernel.source_in(options.project, places))
             except KbuildError as error:
                 errors.append(error)
     if errors:
@@ -313,7 +317,9 @@ def source_digests(
 
 def _write_settings(options: BuildOptions, ptxas: toolchain.Tool, directory: Path) -> None:
     """Writes the files that all steps read."""
+    dump = dump_of(options.environment)
     settings = {
+        "dump": [os.path.abspath(dump.folder), dump.only] if dump is not None else None,
         "project": os.path.abspath(options.project),
         "manifest": options.display,
         "cache": str(options.cache.absolute()) if options.cache else None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import difflib
 import io
+import re
 import textwrap
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.reader import one_line
 from kbuild.options import by_name, options
 
+_COMMENT = re.compile(r"//[^\"\n]*$")
 _MAX_FILES = 5
 """Files of the compiler that are named."""
 
@@ -136,11 +138,12 @@ def _diff(old: SourcePart, new: SourcePart) -> Iterator[DiffLine]:
 
 
 def code_lines(part: SourcePart) -> list[tuple[int, str]]:
-    """The lines of a function with code, without comments and docstring, numbered as in the file; all lines of a
-    file that is not Python."""
+    """The lines of a function with code, without comments and docstring, numbered as in the file; those of a whole file
+    in CUDA C++ without the comments that end a line."""
     lines = part.text.splitlines()
     if not part.name:
-        return [(part.line + index, line.rstrip()) for index, line in enumerate(lines) if line.strip()]
+        kept = [_COMMENT.sub("", line).rstrip() for line in lines]
+        return [(part.line + index, line) for index, line in enumerate(kept) if line]
     text = textwrap.dedent(part.text)
     kept = text.splitlines()
     with suppress(tokenize.TokenError, SyntaxError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any
 
 from kbuild import __version__
 from kbuild.aot import toolchain
+from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build.ninja import NinjaOutcome, step_times
 from kbuild.aot.build.plan import LAUNCHER, WHEEL, Edge, Job, Plan
 from kbuild.aot.build.step import CACHED
@@ -28,10 +30,12 @@ from kbuild.aot.history.ledger import (
     rewrite,
 )
 from kbuild.aot.identity import FORMAT, compiler_files, digest
+from kbuild.aot.manifest.model import below, language_of
 from kbuild.compiler.frontend.sources.digest import closure
 from kbuild.compiler.frontend.sources.files import find_function
 from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.errors import KbuildError
+from kbuild.options import CUDA
 
 _FILE_DIGEST = 16
 """Characters of the digests of the compiler's files: enough to tell whether one has changed."""
@@ -43,7 +47,7 @@ def extend(
     planned: Plan,
     run: NinjaOutcome,
     made: Mapping[str, Mapping[str, Any]],
-    source_digest: Callable[[str, str], str],
+    source_digest: Callable[..., str],
 ) -> None:
     """Adds a build that ran steps.  `made` are the records of what is there now; `source_digest` as in
     `BuildOptions`.
@@ -149,31 +153,33 @@ def _sources(
     planned: Plan,
     history: History,
     new: list[Made],
-    source_digest: Callable[[str, str], str],
+    source_digest: Callable[..., str],
 ) -> Iterator[tuple[str, tuple[SourcePart, ...]]]:
     """The texts that are not in the history yet, by their digests."""
     names = {entry.name for entry in new}
     wanted = {
-        (job.source, job.function): job.source_digest
+        job.source_digest: job
         for job in planned.jobs
         if job.variant.name in names and job.source_digest not in history.sources
     }
-    for (source, function), found in wanted.items():
+    for found, job in wanted.items():
+        include = below(job.variant.options.include, project)
         with suppress(KbuildError, OSError, UnicodeDecodeError):
-            parts = source_parts(project, source, function)
+            parts = source_parts(project, job)
             # Else it was edited while it was compiled.
-            if source_digest(str(project / source), function) == found:
+            given = (str(project / job.source), job.function, False, *([include] if include else ()))
+            if source_digest(*given) == found:
                 yield found, parts
 
 
-def source_parts(project: Path, source: str, function: str) -> tuple[SourcePart, ...]:
-    """The text of a kernel and all that it reaches.
+def source_parts(project: Path, job: Job) -> tuple[SourcePart, ...]:
+    """The text of a kernel and all that it reaches: functions in Python, whole files in CUDA C++.
 
-    Raises KbuildError where it cannot be read as what its name says.
+    Raises KbuildError or OSError where it cannot be read.
     """
-    if not source.endswith(".py"):
-        text = (project / source).read_text(encoding="utf-8")
-        return (SourcePart(source, "", 1, text),)
+    source, function = job.source, job.function
+    if language_of(source) == CUDA:
+        return tuple(_files(project, source, job.variant.options.include))
     parts: list[SourcePart] = []
     for part in closure(find_function(str(project / source), function)):
         node, path = part.function.node, Path(part.function.file)
@@ -182,6 +188,16 @@ def source_parts(project: Path, source: str, function: str) -> tuple[SourcePart,
         values = dict(part.values) | {DECORATOR: _decorator(part.function)}
         parts.append(SourcePart(_shown(path, project), part.function.name, node.lineno, text, values))
     return tuple(parts)
+
+
+def _files(project: Path, source: str, include: str | None) -> Iterator[SourcePart]:
+    """The file of a kernel, and the headers of the project that it includes."""
+    root = Path(os.path.abspath(project))
+    first = root / source
+    for file in sorted(
+        reached([first], root, include.split(",") if include else ()), key=lambda path: path != first
+    ):
+        yield SourcePart(_shown(file, root), "", 1, file.read_text(encoding="utf-8"))
 
 
 def _decorator(function: SourceFunction) -> str:

@@ -102,18 +102,17 @@ class Project:
         return circumstances_of(compiler_digest(), self.tools, versions)
 
     @cached_property
-    def _texts(self) -> dict[tuple[str, str], tuple[SourcePart, ...] | None]:
+    def _texts(self) -> dict[str, tuple[SourcePart, ...] | None]:
         return {}
 
     def source(self, job: Job) -> tuple[SourcePart, ...] | None:
         """The text of a job's kernel and what it reaches, as it is now; None where it cannot be read."""
-        key = job.source, job.function
-        if key not in self._texts:
+        if job.source_digest not in self._texts:
             try:
-                self._texts[key] = source_parts(self.options.project, *key)
+                self._texts[job.source_digest] = source_parts(self.options.project, job)
             except (KbuildError, OSError, UnicodeDecodeError):
-                self._texts[key] = None
-        return self._texts[key]
+                self._texts[job.source_digest] = None
+        return self._texts[job.source_digest]
 
     def was(self, made: Made) -> State:
         """The inputs of something that a build made."""

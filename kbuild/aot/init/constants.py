@@ -25,8 +25,8 @@ from kbuild.aot.init.uses import Uses
 from kbuild.aot.manifest.configs.decorators import Decorations, heuristic_body
 from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, names_in
 from kbuild.aot.manifest.expressions import ExpressionFault, evaluate, parse
+from kbuild.aot.manifest.functions.kernel_function import KernelParameter
 from kbuild.aot.manifest.kinds import ConstexprKind, Name, dotted_type
-from kbuild.aot.manifest.parameters import KernelParameter
 from kbuild.errors import ManifestError
 from kbuild.options import by_name, options
 

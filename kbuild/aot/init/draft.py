@@ -18,7 +18,7 @@ from kbuild.aot.init.verifying import LARGEST_TUNED, LARGEST_VERIFIED, launches_
 from kbuild.aot.manifest.configs.decorators import Decorations, read_decorations
 from kbuild.aot.manifest.configs.evaluate import NoValue, last_name, names_in
 from kbuild.aot.manifest.expressions import parse
-from kbuild.aot.manifest.load_tune import MAX_CANDIDATES
+from kbuild.aot.manifest.launches.load_tune import MAX_CANDIDATES
 from kbuild.aot.manifest.model import DTYPES, TORCH_DTYPES
 from kbuild.errors import ManifestError
 

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from kbuild.aot.manifest.configs.evaluate import Evaluator, last_name, module_evaluator
-from kbuild.aot.manifest.parameters import KernelParameter, functions
+from kbuild.aot.manifest.functions.kernel_function import KernelParameter
+from kbuild.aot.manifest.functions.python import python_functions
 from kbuild.compiler.frontend.sources.files import parse
 from kbuild.errors import Loc, UsageError, nearest, shown_path
 
@@ -53,7 +54,7 @@ class SourceFile:
     @cached_property
     def jitted(self) -> dict[str, KernelSource]:
         """All functions decorated with jit, by name."""
-        declared = functions(Path(os.path.realpath(self.path)))
+        declared = python_functions(Path(os.path.realpath(self.path)))
         return {
             node.name: KernelSource(node, declared[node.name].parameters)
             for node in self.tree.body

@@ -3,7 +3,9 @@ sizes and strides.
 
 x = "tensordesc<{dtype}[BLOCK, 64]>"        in a manifest
 x = "tensordesc<{dtype}[BLOCK, 64]:nan>"    the same, with NaN beyond the tensor instead of zero
-tensordesc<fp16[128x64]>                    of a variant: no commas, which separate arguments there
+x = "tensordesc<fp16[128, 64]:swizzle128>"  of a kernel in CUDA C++: rows in shared memory are swizzled by 128 bytes
+x = "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"        for a kernel of Gluon, with a layout
+tensordesc<fp16[128x64]>                    of a variant: no commas outside of brackets, which separate arguments
 x: *fp16:16,  x_shape_0: i32, x_shape_1: i32, x_stride_0: i64        what the cubin takes
 """
 
@@ -13,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\](:\w+)?>")
+_DESCRIPTOR = re.compile(r"tensordesc<([^\[\]<>]*)\[([^\[\]<>]*)\]((?::\w+)*)(?:, *([^<>]*\)) *)?>")
 _ELEMENT_BYTES = re.compile(r"(?:fp|bf|i|u)(\d+)")
 
 
@@ -32,6 +34,11 @@ def is_descriptor(type_: str) -> bool:
     return type_.startswith("tensordesc<")
 
 
+def hint_of(type_: str) -> str:
+    """The hint of a type such as `*fp16:16`; none for a descriptor, whose colons say how its map is made."""
+    return "" if is_descriptor(type_) else type_.partition(":")[2]
+
+
 def parts(type_: str) -> tuple[str, tuple[str, ...]] | None:
     """The element type and the sizes of the block, as written; None where a type is not a descriptor."""
     match = _DESCRIPTOR.fullmatch(type_.strip())
@@ -43,7 +50,9 @@ def resolved(type_: str, values: Mapping[str, object]) -> str:
     found, match = parts(type_), _DESCRIPTOR.fullmatch(type_.strip())
     assert found is not None and match is not None
     element, sizes = found
-    return f"tensordesc<{element}[{'x'.join(str(values.get(size, size)) for size in sizes)}]{match[3] or ''}>"
+    layout = f",{match[4].replace(' ', '')}" if match[4] else ""
+    block = "x".join(str(values.get(size, size)) for size in sizes)
+    return f"tensordesc<{element}[{block}]{match[3] or ''}{layout}>"
 
 
 def expanded(signature: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, DescriptorExtent | None]]:

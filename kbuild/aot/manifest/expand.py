@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from kbuild.aot.manifest.descriptors import resolved
+from kbuild.aot.manifest.descriptors import hint_of, resolved
 from kbuild.aot.manifest.expressions import NUM_SMS
+from kbuild.aot.manifest.launches.shape import with_launch_shape
 from kbuild.aot.manifest.model import (
     GUARD_OPERATORS,
     Argument,
@@ -268,17 +269,19 @@ def expand_config(
 ) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
     defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
+    values = dict(point + config.constexprs + defaults)
+    options = with_launch_shape(kernel, config.options.on(find_target(arch).features), values)
     for hints in _hint_choices(kernel, specializations):
         yield Variant(
             kernel=kernel.name,
             arch=arch,
             matrix=point,
             signature=tuple(
-                (argument.name, argument_type(argument, dict(point + config.constexprs + defaults), hint))
+                (argument.name, argument_type(argument, values, hint))
                 for argument, hint in zip(kernel.args, hints)
             ),
             constexprs=config.constexprs + defaults,
-            options=config.options.on(find_target(arch).features),
+            options=options,
             guards=config.guards,
         )
 
@@ -316,7 +319,7 @@ _OPERATOR_WORDS = {
 
 def _hint_word(type_: str) -> str:
     """The specialisation of an argument in a file name; empty for the usual one."""
-    _, _, hint = type_.partition(":")
+    hint = hint_of(type_)
     if type_.startswith("*"):
         return {"8": "d8", "16": ""}.get(hint, "any")
     return {"": "", "8": "d8", "16": "d16", "1": "one"}[hint]
@@ -327,6 +330,8 @@ def _value_text(value: Value) -> str:
 
 
 def _short(value: Value) -> str:
+    if isinstance(value, str) and value.startswith("gl."):  # The numbers of a layout say which it is.
+        return re.sub(r"\w+=", "", value.removeprefix("gl."))
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -353,8 +358,20 @@ def parse_guard(text: str) -> Guard:
     return Guard(match[1], match[2], match[3] if NUM_SMS in match[3] else int(match[3]))
 
 
+def _items(text: str) -> list[str]:
+    """The parts between commas outside of brackets, which layouts have."""
+    items, depth = [""] if text else [], 0
+    for character in text:
+        depth += (character in "([<") - (character in ")]>")
+        if character == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += character
+    return items
+
+
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for item in text.split(",") if text else ():
+    for item in _items(text):
         name, equals, value = item.partition("=")
         if not equals:
             raise ValueError(f"expected name=value, found {item!r}")

@@ -259,22 +259,42 @@ class Scalar(Kind):
 def dotted_type(value: object) -> str:
     """The manifest's word for a type that is written as in Python, such as `tl.float16`; empty for all else."""
     module, _, name = value.rpartition(".") if isinstance(value, str) else ("", "", "")
-    return TYPE_WORDS.get(name, "") if module in ("tl", "torch", "triton.language") else ""
+    return TYPE_WORDS.get(name, "") if module in ("tl", "gl", "torch", "triton.language") else ""
+
+
+def is_layout(text: str) -> bool:
+    """Whether a text is meant for a layout of Gluon: `gl.BlockedLayout([1], [32], [4], [0])`."""
+    return text.strip().startswith("gl.") and not dotted_type(text)
+
+
+def layout_text(text: str, path: KeyPath, note: MistakeReporter) -> str | None:
+    """The text of a layout in its normal form; None, with the mistake noted, where it is none."""
+    # Most manifests have none, and the frontend takes longer to import than they to load.
+    from kbuild.compiler.frontend.layout_text import Unresolved, layout_of_text
+
+    try:
+        return f"gl.{layout_of_text(text)}".replace(" ", "")
+    except Unresolved as error:
+        note(path, str(error), 'write, for example, "gl.BlockedLayout([1], [32], [4], [0])"')
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConstexprKind(Scalar):
-    """Compile-time values: flags, finite numbers, and strings that are a plain word or empty."""
+    """Compile-time values: flags, finite numbers, strings that are a plain word or empty, and layouts of Gluon as
+    text."""
 
     @property
     def words(self) -> str:
-        return "a flag, a finite number or a plain word"
+        return "a flag, a finite number, a plain word or a layout"
 
     def help(self, value: object) -> str:
         word = dotted_type(value)
         return f'write the type as "{word}"' if word else super().help(value)
 
     def read(self, value: object, path: KeyPath, note: MistakeReporter) -> bool | int | float | str | None:
+        if isinstance(value, str) and is_layout(value):
+            return layout_text(value, path, note)
         if isinstance(value, str):
             is_legal = (re.fullmatch(NAME, value) or not value) and value not in ("True", "False", "None")
         elif isinstance(value, float):
@@ -307,6 +327,25 @@ class Number(Kind):
     def read(self, value: object, path: KeyPath, note: MistakeReporter) -> int | float | str | None:
         if isinstance(value, int | str if self.is_integer else int | float) and not isinstance(value, bool):
             return value
+        self.refuse(value, path, note)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Positive(Kind):
+    """Finite numbers above zero."""
+
+    @property
+    def shape(self) -> Shape:
+        return {"type": "number", "exclusiveMinimum": 0}
+
+    @property
+    def words(self) -> str:
+        return "a number above zero"
+
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> float | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+            return float(value)
         self.refuse(value, path, note)
         return None
 

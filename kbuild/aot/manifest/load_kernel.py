@@ -8,11 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
-from kbuild.aot.manifest.configs.load_configs import check_reach, load_configs
+from kbuild.aot.manifest.configs.load_configs import LoadedConfigs, check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
-from kbuild.aot.manifest.kinds import Name
-from kbuild.aot.manifest.load_tune import load_tune
-from kbuild.aot.manifest.load_verify import check_expression, check_expressions, load_verify
+from kbuild.aot.manifest.functions.cuda import check_types
+from kbuild.aot.manifest.functions.find import find_function, presumed_function
+from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
+from kbuild.aot.manifest.kinds import Name, layout_text
+from kbuild.aot.manifest.launches.load_reference import check_reference
+from kbuild.aot.manifest.launches.load_shape import check_launch_shape
+from kbuild.aot.manifest.launches.load_tune import load_tune
+from kbuild.aot.manifest.launches.load_verify import check_expression, check_expressions, load_verify
 from kbuild.aot.manifest.load_when import read_exclude
 from kbuild.aot.manifest.model import (
     DTYPES,
@@ -21,20 +26,21 @@ from kbuild.aot.manifest.model import (
     Axis,
     Kernel,
     Specialization,
+    Tune,
     Value,
+    Verify,
     is_same,
 )
-from kbuild.aot.manifest.parameters import KernelFunction, KernelParameter, functions, with_elements
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import (
     ManifestReader,
     described,
-    names_of,
     placed,
     spread,
     suggestion,
 )
 from kbuild.aot.manifest.table import checked, record
+from kbuild.options import CUDA
 
 MAX_POINTS = 10_000
 """Points of one kernel's matrix, architectures and specialisations included."""
@@ -47,30 +53,23 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
     values = checked(reader, path, table, schema.KERNEL)
-    function_name, declared = _function(reader, path, table, values)
+    function_name, declared = find_function(reader, path, table, values)
     place = (*path, "args")
-    types, function = with_elements(reader, place, values.get("args", {}), declared or _presumed(table))
+    types, function = with_elements(
+        reader, place, values.get("args", {}), declared or presumed_function(table)
+    )
     parameters = {parameter.name: parameter for parameter in function.parameters}
     matrix = _matrix(reader, (*path, "matrix"), values.get("matrix", {}), parameters)
     args = _arguments(reader, path, types, matrix, function)
+    if declared and declared.language == CUDA:
+        check_types(reader, path, values["source"], declared, args, matrix)
     taken = {*parameters, *(axis.name for axis in matrix)}
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
     _check_size(reader, path, args, matrix, len(specializations))
     loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
-    verify = tune = None
-    if "verify" in values:
-        verify = load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
-        if "unverified" in values:
-            reader.error(
-                (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
-            )
-    if "tune" in values:
-        place = (*path, "tune")
-        tune = load_tune(
-            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
-        )
+    verify, tune = _runs(reader, path, values, args, grid_args, matrix, specializations, loaded)
     was_right = len(reader.errors) == before
     given = {argument.name for argument in args} | {axis.name for axis in matrix}
     found = record(
@@ -86,6 +85,9 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         alternatives=loaded.alternatives,
         notes=loaded.decorated.notes,
         excludes=excludes,
+        language=function.language,
+        block=tuple(map(str, values.get("block", ()))),
+        shared=str(values.get("shared", 0)),
         defaults=tuple(
             (p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given
         ),
@@ -93,66 +95,53 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         verify=verify,
         tune=tune,
     )
-    # Where something is wrong already, an expression may name whatever the kernel has: the mistake is not
-    # there.
-    constants = _constants(found) if was_right else taken
-    _check_expressions(reader, path, table, found, constants)
-    _check_descriptors(reader, (*path, "args"), found, constants)
+    _check_together(reader, path, table, found, taken, was_right)
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
 
 
-def _presumed(table: Mapping[str, Any]) -> KernelFunction:
-    """A function with the parameters that the tables name, so that a missing function hides no other mistake."""
-    configs = table.get("config")
-    tables = [
-        table.get("args"),
-        table.get("matrix"),
-        table.get("defaults"),
-        *(configs if isinstance(configs, list) else ()),
-    ]
-    run_time, *compile_time = ([*entry] if isinstance(entry, Mapping) else [] for entry in tables)
-    run_time = [name for key in run_time for name in names_of(key)]
-    names = dict.fromkeys(run_time, False) | {
-        name: True for entry in compile_time for name in entry if name not in run_time
-    }
-    return KernelFunction(
-        tuple(KernelParameter(name, is_constexpr, has_default=True) for name, is_constexpr in names.items()),
-        "",
-    )
+def _runs(
+    reader: ManifestReader,
+    path: KeyPath,
+    values: Mapping[str, Any],
+    args: tuple[Argument, ...],
+    grid_args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
+    specializations: tuple[Specialization, ...],
+    loaded: LoadedConfigs,
+) -> tuple[Verify | None, Tune | None]:
+    """The tables `verify` and `tune`: launches that show whether the variants are right, and how fast they are."""
+    verify = tune = None
+    if "verify" in values:
+        verify = load_verify(reader, (*path, "verify"), values["verify"], args, grid_args)
+        if "unverified" in values:
+            reader.error(
+                (*path, "unverified"), "the kernel has a table [kernel.verify], too", "leave out one of them"
+            )
+    if "tune" in values:
+        place = (*path, "tune")
+        tune = load_tune(
+            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
+        )
+    return verify, tune
 
 
-def _function(
-    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], values: Mapping[str, Any]
-) -> tuple[str, KernelFunction | None]:
-    """The function's name, and its signature from the syntax tree."""
-    if "source" not in values:
-        return "", None
-    key, source = (*path, "source"), values["source"]
-    file = reader.root / source
-    if not file.is_file():
-        reader.error(key, f"no Python file {described(source)}")
-        return "", None
-    if not file.resolve().is_relative_to(reader.root):
-        reader.error(key, f"{described(source)} is outside the project")
-        return "", None
-    try:
-        known = functions(file)
-    except SyntaxError as error:
-        reader.error(key, f"{source}:{error.lineno or 1}: {error.msg}")
-        return "", None
-    except OSError as error:
-        reader.error(key, f"{source}: {error.strerror}")
-        return "", None
-    name = values.get("function", f"{file.stem}_kernel")
-    if name not in known:
-        place = (*path, "function") if "function" in table else key
-        close = suggestion(name, known)
-        advice = close if "function" in table or not known else f"{close}; the key `function` names it"
-        reader.error(place, f"{source} has no function {described(name)}", advice)
-        return name, None
-    return name, known[name]
+def _check_together(
+    reader: ManifestReader,
+    path: KeyPath,
+    table: Mapping[str, Any],
+    kernel: Kernel,
+    taken: set[str],
+    was_right: bool,
+) -> None:
+    """Notes what does not hold between keys.  Where something is wrong already, an expression may name whatever the
+    kernel has, which is `taken`: the mistake is not there."""
+    constants = _constants(kernel) if was_right else taken
+    _check_expressions(reader, path, table, kernel, constants)
+    _check_descriptors(reader, (*path, "args"), kernel, constants)
+    check_launch_shape(reader, path, table, kernel, constants, was_right)
+    check_reference(reader, path, table, kernel, constants)
 
 
 def _matrix(
@@ -193,6 +182,8 @@ def _arguments(
             reader.error(key, "the parameter is a constexpr", "give its values in matrix or config")
         elif name in axes:
             reader.error(key, "is an axis of the matrix too")
+        if ":swizzle" in str(text) and function.language != CUDA:
+            reader.error(key, "says a swizzle, which the compiler chooses for kernels in Triton's language")
         if name in types:
             found[name] = _argument(reader, key, name, types[name], axes, referenced)
         else:
@@ -231,6 +222,10 @@ def _argument(
         match = _DESCRIPTOR.fullmatch(text)
         assert match is not None, "the row takes nothing else"
         _element_types(reader, key, match[1], match[2], axes, referenced)
+        layout = layout_text(match[3], key, reader.error) if match[3] else None
+        if layout and not layout.startswith("gl.NVMMASharedLayout("):
+            help = 'write, for example, "tensordesc<fp16[64, 64],gl.NVMMASharedLayout(128, 16)>"'
+            reader.error(key, f"{layout} is not the layout of a descriptor's blocks", help)
         return Argument(name, text)
     _, plain, axis_name, hints = match.groups()
     values = _element_types(reader, key, plain, axis_name, axes, referenced)

@@ -7,14 +7,14 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kbuild.aot.manifest import schema
+from kbuild.aot.manifest import schema, schema_values
 from kbuild.aot.manifest.expressions import NUM_SMS
 from kbuild.aot.manifest.model import Argument, Axis, Guard, PointCondition, Specialization, Value, is_same
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, described, one_line, placed, suggestion
 from kbuild.aot.manifest.table import checked
 
-_FACT = re.compile(schema.FACT)
+_FACT = re.compile(schema_values.FACT)
 _FACTOR = re.compile(r"\s*(?:(\w+)|cdiv\(\s*(\w+)\s*,\s*([1-9]\d{0,8})\s*\))\s*")
 
 
@@ -41,7 +41,7 @@ def read_when(
     types = {argument.name: argument.type for argument in args}
     combined = [name for name in table if name not in types and is_fact(name, types)]
     names = {"<axis>": axes, "<argument>": [*sorted(types), *combined]}
-    values = checked(reader, path, table, schema.WHEN, names)
+    values = checked(reader, path, table, schema_values.WHEN, names)
     asked = [name for name in (*types, *combined) if name in table and name not in axes]
     choices = {name: value for name, value in values.items() if name not in asked}
     called = tuple(one.name for one in specializations if one.name)

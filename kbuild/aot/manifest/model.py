@@ -7,11 +7,13 @@ variants. docs/manifest.md explains it all to authors.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from kbuild.aot.manifest.descriptors import is_descriptor
 from kbuild.aot.manifest.expressions import NUM_SMS, Expression, evaluate, parse
 from kbuild.aot.op.model import Op
-from kbuild.options import DEFAULTS, CompileOptions, options
+from kbuild.options import CUDA, DEFAULTS, TRITON, CompileOptions, options
 
 Value = bool | int | float | str | None
 """A compile-time value: of a matrix axis, a meta-parameter, or a constexpr parameter's default."""
@@ -60,6 +62,9 @@ TYPE_WORDS = {name: type_ for name, type_ in TORCH_DTYPES.items() if type_ in DT
 TYPE_WORDS |= {"int1": "i1", "float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}
 """Attributes of the modules torch and triton.language, and the words that manifests have for them."""
 
+LANGUAGES = (TRITON, CUDA)
+"""The languages of kernels."""
+
 HINTS = ("8", "16", "1")
 """What a run-time argument may be specialised to: divisible by 8 or 16, equal to one."""
 
@@ -80,7 +85,11 @@ RESERVED_NAMES = (
     "arch",
     "stream",
     "specialize",
-    *(option.name for option in options("variant") if not option.may_be_parameter),
+    *(
+        option.name
+        for option in options("variant")
+        if option.language != CUDA and not option.may_be_parameter
+    ),
 )
 """Names of the generated package and of the manifest itself, which no kernel, argument or axis may take."""
 
@@ -267,6 +276,17 @@ class Verify:
     kernel's grid."""
     zeros: tuple[str, ...] = ()
     """Pointers to arrays of zeros, such as counters: all others point to numbers of many kinds."""
+    reference: str = ""
+    """What results are compared with instead of the kernel's own meaning, as `reference.py:sgemm`: a function of numpy,
+    which gets the arguments by name and changes arrays as the kernel does, or a kernel in Triton's language.  A kernel in
+    CUDA C++ needs one."""
+    reference_constexprs: tuple[tuple[str, Value], ...] = ()
+    """Compile-time values of a reference that is a kernel, besides those that both have."""
+    reference_grid: tuple[str, ...] = ()
+    """Programs along each axis of a reference that is a kernel; by default the kernel's grid."""
+    tolerance: float | None = None
+    """How far a floating-point result may be off, relative to the greater of its size and the mean size of its array;
+    by default what is usual for its type."""
     ready: tuple[str, ...] = ()
     """Pointers to arrays that no launch just before writes or still reads, such as weights: a kernel of
     `launch_pdl` may touch them before `tl.extra.cuda.gdc_wait()`, and no others."""
@@ -313,9 +333,10 @@ class Kernel:
     name: str
     """Name of the function in the package."""
     source: str
-    """Python file with the kernel, relative to the manifest, with forward slashes."""
+    """File with the kernel, in Python or CUDA C++, relative to the manifest, with forward slashes."""
     function: str
-    """Function in the file; `<file>_kernel` unless the key `function` says otherwise."""
+    """Function in the file; `<file>_kernel` unless the key `function` says otherwise, in CUDA C++ also one of the kernel's
+    name, or the only one."""
     grid: tuple[str, ...]
     """One to three integer expressions over arguments, constexprs and `num_sms`, the multiprocessors of the
     device: programs along each axis of the launch."""
@@ -333,6 +354,17 @@ class Kernel:
     `@triton.autotune` and `@triton.heuristics` are used."""
     excludes: tuple[PointCondition, ...] = ()
     """Points of the matrix that are left out."""
+    language: str = TRITON
+    """The language of the source, which its suffix says: `triton` for `.py`, `cuda` for `.cu`."""
+    block: tuple[str, ...] = ()
+    """Threads of a block of a kernel in CUDA C++ along one to three axes: numbers, or expressions over compile-time
+    values."""
+    shared: str = "0"
+    """Bytes of dynamic shared memory of a kernel in CUDA C++: a number, or an expression over compile-time values;
+    `T_bytes` is the size of an element of the type `T`."""
+    include: tuple[str, ...] = ()
+    """Folders with headers that a kernel in CUDA C++ includes: of the project, or of an installed wheel, as
+    `nvidia-cutlass:cutlass_library/source/include`."""
     defaults: tuple[tuple[str, Value], ...] = ()
     """Constexpr parameters that the manifest does not mention, with the literal defaults of the kernel's
     source."""
@@ -355,6 +387,17 @@ class Kernel:
     as `configs` has the first, by facts of arguments."""
     notes: tuple[str, ...] = field(default=(), repr=False)
     """What is used of the decorators of its source, and what is not, for its author to know."""
+
+    def source_in(self, root: Path, places: bool = False) -> tuple[Any, ...]:
+        """What `source_digest` takes for the kernel's source in a project's directory."""
+        include = below(",".join(self.include), root)
+        return (str(root / self.source), self.function, places, *([include] if include else ()))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The files that it is made and verified of, without what these import or include."""
+        reference = self.verify.reference.partition(":")[0] if self.verify else ""
+        return (self.source, *([reference] if reference else ()))
 
     @property
     def meta_parameters(self) -> tuple[str, ...]:
@@ -380,6 +423,17 @@ class Manifest:
             if kernel.name == name:
                 return kernel
         raise KeyError(name)
+
+
+def below(include: str | None, root: Path) -> str | None:
+    """The option `include` with its folders of the project below a directory."""
+    entries = include.split(",") if include else []
+    return ",".join(entry if ":" in entry else str(root / entry) for entry in entries) or None
+
+
+def language_of(source: str) -> str:
+    """The language of a file, by its suffix."""
+    return CUDA if source.endswith(".cu") else TRITON
 
 
 def is_same(left: Value, right: Value) -> bool:

@@ -9,8 +9,9 @@ holds between keys.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbuild.aot.manifest.kinds import (
-    ConstexprKind,
     Integer,
     ListOf,
     Name,
@@ -18,24 +19,32 @@ from kbuild.aot.manifest.kinds import (
     Number,
     OneOf,
     Pattern,
-    Scalar,
     Setting,
     Text,
     TextOrTuple,
 )
+from kbuild.aot.manifest.launches.tables import (
+    BUCKET,
+    CANDIDATES,
+    LOOPS,
+    REFERENCE_CONSTEXPRS,
+    SIZES,
+    TUNE,
+    TUNE_VALUES,
+    VALUES,
+    VERIFY,
+)
 from kbuild.aot.manifest.model import (
     HINTS,
+    LANGUAGES,
     Argument,
     Axis,
-    Bucket,
     Config,
     Kernel,
     Manifest,
     Package,
     PointCondition,
     Specialization,
-    Tune,
-    Verify,
 )
 from kbuild.aot.manifest.package_kinds import (
     Architecture,
@@ -45,6 +54,15 @@ from kbuild.aot.manifest.package_kinds import (
     license_expression,
     ptxas_series,
     version,
+)
+from kbuild.aot.manifest.schema_values import (
+    ARCH_CHOICE,
+    CHOICE,
+    GRID,
+    INSIDE,
+    TEXT,
+    VALUE,
+    WHEN,
 )
 from kbuild.aot.manifest.table import Key, Table
 from kbuild.aot.op.schema import OP
@@ -56,56 +74,21 @@ from kbuild.targets import ARCHS
 TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
 DESCRIPTOR = (
-    r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?>"
+    r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?"
+    r"(?::swizzle(?:32|64|128))?(?:, *(gl\.[^<>]*))?>"
 )
-"""An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values)."""
-FACT = (
-    r"\s*(<=|>=|==|!=|<|>|!?%(?=\s*0*[1-9]\d*\s*(?:,|$)))"
-    r"\s*((?:[1-9]\d{0,8}\s*\*\s*)?num_sms(?:\s*//\s*[1-9]\d{0,8})?|-?\d{1,18})\s*"
-)
-"""A comparison of a run-time argument with an integer, or with a share of the device's multiprocessors."""
-_INSIDE = r"(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\\]*"
-"""A path that does not lead out of a folder."""
-
+"""An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values), and in shared
+memory this swizzle (CUDA C++) or layout (Gluon)."""
 HINT_ADVICE = "16, 8: divisible by it; 1: equal to it"
 """The meaning of hints, as advice for a wrong one."""
-TUNED = tuple(option for option in options("variant") if option.changes_code)
-"""The options of which `kbuild tune` tries values."""
-
 
 # Values that several keys have.
 
-_TEXT = Text()
-_EXPRESSION = Text(what="an expression in quotes")
-_GRID = ListOf(
-    item=_EXPRESSION,
-    what="a list of expressions",
-    least=1,
-    most=3,
-    lengths="a grid has one to three expressions, not {}",
-)
-POINTERS = ListOf(item=Text(what="an argument that is a pointer"), what="a list of arguments", unique=True)
-_VALUE = ConstexprKind()
-_VALUES = ListOf(item=_VALUE, what="a list of values", least=1)
-_CHOICE = ListOf(
-    item=Scalar(),
-    what="a value, or a list of them",
-    least=1,
-    lengths="expected at least one value, found an empty list",
-    or_one=True,
-)
-_ARCH_CHOICE = ListOf(
-    item=OneOf(values=ARCHS, refusal="{} is not a value of arch", suggests=True),
-    what=_CHOICE.what,
-    least=1,
-    lengths=_CHOICE.lengths,
-    or_one=True,
-)
 _PATHS = ListOf(
     item=Text(
         patterns=(
             Pattern(
-                _INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"
+                INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"
             ),
         ),
         one_line=True,
@@ -113,41 +96,36 @@ _PATHS = ListOf(
     what="a list of paths",
     unique=True,
 )
-_SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>", and for a tuple a list of them'
-
-_FACTS = ListOf(
+_FOLDERS = ListOf(
     item=Text(
-        patterns=(Pattern(f"{FACT}(,{FACT})*"),),
-        refusal="{} is not a fact",
-        advice='write it as "<= 64", "% 16", "> 16, <= 64" or "<= 2 * num_sms"',
-    ),
-    what="a fact, or a list of them",
-    least=1,
-    or_one=True,
-)
-
-WHEN = Table(
-    "when = { … }",
-    PointCondition,
-    (
-        Key("arch", (PointCondition, "choices"), _ARCH_CHOICE),
-        Key("specialize", (Specialization, "name"), _CHOICE),
-        Key("<axis>", (PointCondition, "choices"), _CHOICE),
-        Key(
-            "<argument>",
-            (Config, "guards"),
-            _FACTS,
+        patterns=(
+            Pattern(
+                rf"{INSIDE}|[A-Za-z0-9][\w.-]*:{INSIDE}",
+                "{} is not a folder within the project or a wheel",
+                'write "include", or "nvidia-cutlass:cutlass_library/source/include"',
+            ),
+            Pattern(r"[^,]*", "{} has a comma in it"),
         ),
+        one_line=True,
     ),
-    unknown="no such architecture, axis or argument",
+    what="a list of folders",
+    unique=True,
 )
+_BLOCK = ListOf(
+    item=Number(is_integer=True),
+    what="a list of numbers and expressions",
+    least=1,
+    most=3,
+    lengths="a block has one to three sizes, not {}",
+)
+_SUGGESTED = 'write it as "*fp16:16", "i32:16?", "*{dtype}", "fp32" or "tensordesc<fp16[64, 64]>", and for a tuple a list of them'
 
 EXCLUDE = Table(
     "[[kernel.exclude]]",
     PointCondition,
     (
-        Key("arch", (PointCondition, "choices"), _ARCH_CHOICE),
-        Key("<axis>", (PointCondition, "choices"), _CHOICE),
+        Key("arch", (PointCondition, "choices"), ARCH_CHOICE),
+        Key("<axis>", (PointCondition, "choices"), CHOICE),
     ),
     unknown="no such architecture or axis",
 )
@@ -165,7 +143,7 @@ SPECIALIZE = Table(
                 advice=HINT_ADVICE,
             ),
         ),
-        Key("name", (Specialization, "name"), _TEXT),
+        Key("name", (Specialization, "name"), TEXT),
     ),
     unknown="is not a run-time argument",
     spreads=True,
@@ -177,7 +155,7 @@ _META_PARAMETERS = (
         for option in options("variant")
         for name in option.names
     ),
-    Key("<constexpr>", (Config, "constexprs"), _VALUE),
+    Key("<constexpr>", (Config, "constexprs"), VALUE),
 )
 
 CONFIG = Table(
@@ -201,6 +179,18 @@ DEFAULTS = Table(
     ),
     unknown=CONFIG.unknown,
 )
+
+
+def options_of(table: Table, language: str) -> Table:
+    """A table of meta-parameters without the options of other languages, whose names are free."""
+    others = {
+        name
+        for option in options("variant")
+        if option.language not in ("", language)
+        for name in option.names
+    }
+    return replace(table, keys=tuple(key for key in table.keys if key.name not in others))
+
 
 ARGS = Table(
     "[kernel.args]",
@@ -236,101 +226,10 @@ MATRIX = Table(
         Key(
             "<axis>",
             (Axis, "values"),
-            ListOf(item=_VALUE, what="a list of values", least=1, unique=True, alike=True),
+            ListOf(item=VALUE, what="a list of values", least=1, unique=True, alike=True),
         ),
     ),
     declares=True,
-)
-
-SIZES = Table("sizes = { … }", Verify, (Key("<argument>", (Verify, "sizes"), _EXPRESSION),), spreads=True)
-LOOPS = Table("loops = { … }", Verify, (Key("<argument>", (Verify, "loops"), _EXPRESSION),), spreads=True)
-
-
-def _launch(header: str, record: type) -> Table:
-    """The values of a launch's scalars."""
-    keys = (
-        Key("<integer argument>", (record, "values"), Number(is_integer=True)),
-        Key("<other argument>", (record, "values"), Number(is_integer=False)),
-    )
-    return Table(header, record, keys, spreads=True)
-
-
-VALUES = _launch("values = [{ … }]", Verify)
-
-VERIFY = Table(
-    "[kernel.verify]",
-    Verify,
-    (
-        Key("sizes", (Verify, "sizes"), SIZES, True),
-        Key("defaults", (Verify, "values"), VALUES, doc="Values of all launches that do not give them."),
-        Key("values", (Verify, "values"), VALUES, True, repeated=True),
-        Key("loops", (Verify, "loops"), LOOPS),
-        Key("grid", (Verify, "grid"), _GRID),
-        Key("zeros", (Verify, "zeros"), POINTERS),
-        Key("ready", (Verify, "ready"), POINTERS),
-    ),
-)
-
-
-CANDIDATES = Table(
-    "candidates = { … }",
-    Bucket,
-    (
-        *(
-            Key(
-                option.name,
-                (Bucket, "candidates"),
-                ListOf(
-                    item=Setting(
-                        option=option,
-                        refusal=f"{{}} cannot be a value of {option.name}",
-                        advice=f"it must be {option.expected}",
-                    ),
-                    what="a list of values",
-                    least=1,
-                ),
-            )
-            for option in TUNED
-        ),
-        Key("<constexpr>", (Bucket, "candidates"), _VALUES),
-    ),
-    unknown="no configuration gives it",
-)
-
-_CANDIDATES = (
-    "Values to try of meta-parameters and options such as `num_warps`; they multiply. Without them the configurations of "
-    "`@triton.autotune` are tried, where these are the kernel's."
-)
-TUNE_VALUES = _launch("values = { … }", Bucket)
-
-BUCKET = Table(
-    "[[kernel.tune.bucket]]",
-    Bucket,
-    (
-        Key("when", (Bucket, "when"), WHEN),
-        Key("values", (Bucket, "values"), TUNE_VALUES, True),
-        Key("candidates", (Bucket, "candidates"), CANDIDATES, doc=_CANDIDATES),
-        Key("require", (Bucket, "require"), _EXPRESSION),
-    ),
-)
-
-TUNE = Table(
-    "[kernel.tune]",
-    Tune,
-    (
-        Key("sizes", (Tune, "sizes"), SIZES),
-        Key("candidates", (Bucket, "candidates"), CANDIDATES, doc=_CANDIDATES),
-        Key("require", (Bucket, "require"), _EXPRESSION),
-        Key(
-            "defaults",
-            (Bucket, "values"),
-            TUNE_VALUES,
-            doc="Values of all buckets whose `values` do not give them.",
-        ),
-        Key("bucket", (Tune, "buckets"), BUCKET, True, repeated=True),
-        Key("zeros", (Tune, "zeros"), POINTERS),
-        Key("restore", (Tune, "restore"), POINTERS),
-    ),
 )
 
 KERNEL = Table(
@@ -338,26 +237,32 @@ KERNEL = Table(
     Kernel,
     (
         Key("name", (Kernel, "name"), Name(), True),
-        Key("like", (Kernel, "like"), _TEXT),
+        Key("like", (Kernel, "like"), TEXT),
         Key(
             "source",
             (Kernel, "source"),
             Text(
                 patterns=(
                     Pattern(
-                        _INSIDE,
+                        INSIDE,
                         "{} is not a path within the project",
                         "write it relative to the manifest, with /",
                     ),
-                    Pattern(r".*\.py", "no Python file {}"),
+                    Pattern(
+                        r".*\.(?:py|cu)", "no file in Python or CUDA C++ {}", "its name ends in .py or .cu"
+                    ),
                 ),
                 one_line=True,
             ),
             True,
         ),
-        Key("function", (Kernel, "function"), _TEXT),
-        Key("doc", (Kernel, "doc"), _TEXT),
-        Key("grid", (Kernel, "grid"), _GRID, True),
+        Key("language", (Kernel, "language"), OneOf(values=LANGUAGES)),
+        Key("function", (Kernel, "function"), TEXT),
+        Key("include", (Kernel, "include"), _FOLDERS),
+        Key("block", (Kernel, "block"), _BLOCK),
+        Key("shared", (Kernel, "shared"), Number(is_integer=True)),
+        Key("doc", (Kernel, "doc"), TEXT),
+        Key("grid", (Kernel, "grid"), GRID, True),
         Key("args", (Kernel, "args"), ARGS, True),
         Key("grid_args", (Kernel, "grid_args"), GRID_ARGS),
         Key("matrix", (Kernel, "matrix"), MATRIX),
@@ -475,6 +380,7 @@ TABLES = (
     SIZES,
     VALUES,
     LOOPS,
+    REFERENCE_CONSTEXPRS,
     TUNE,
     BUCKET,
     TUNE_VALUES,

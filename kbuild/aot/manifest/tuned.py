@@ -163,11 +163,11 @@ def merged(old: Iterable[TunedEntry], new: Iterable[TunedEntry]) -> tuple[TunedE
 
 
 def with_table(
-    manifest: Manifest, root: Path, digest: Callable[[str, str], str]
+    manifest: Manifest, root: Path, digest: Callable[..., str]
 ) -> tuple[Manifest, tuple[str, ...]]:
     """A project's manifest with its tuned configurations, and warnings about entries that are left out.
 
-    `digest` gives the digest of a kernel's source closure, from its file and function.
+    `digest` gives the digest of a kernel's source closure, from what `Kernel.source_in` gives.
     """
     entries = read(root / FILE)
     if not entries:
@@ -176,7 +176,7 @@ def with_table(
     for kernel in manifest.kernels:
         if any(entry.kernel == kernel.name for entry in entries):
             try:
-                digests[kernel.name] = digest(str(root / kernel.source), kernel.function)
+                digests[kernel.name] = digest(*kernel.source_in(root))
             except KbuildError:  # Compiling the kernel reports what is wrong with it.
                 digests[kernel.name] = ""
     return applied(manifest, entries, digests)

@@ -123,9 +123,10 @@ def _compiled(task: DetailTask, folder: Path) -> dict[str, Any]:
         (folder / "kernel.cubin").write_bytes(cubin)
         sass = toolchain.disassembled(task.nvdisasm, folder / "kernel.cubin")
     tables = _Tables(task.project)
+    last = stages[-1] if stages else Stage("", "", (), ())  # CUDA C++ has no passes.
     of_ptx = lines.ptx_lines(ptx)
     of_sass = lines.with_dots([*lines.sass_lines(sass, lines.assembled_lines(cubin, ptx))], of_ptx)
-    shown = _Lines(ttgir=stages[-1], ptx=of_ptx, sass=of_sass)
+    shown = _Lines(ttgir=last, ptx=of_ptx, sass=of_sass)
     with_layouts = (stage.lines for stage in stages if stage.stage == "ttgir")
     return {
         "passes": pipeline.encoded(stages),

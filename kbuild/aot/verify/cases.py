@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kbuild.aot.manifest import expressions
-from kbuild.aot.manifest.descriptors import expanded
+from kbuild.aot.manifest.descriptors import expanded, hint_of
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.expressions import ExpressionFault
 from kbuild.aot.manifest.model import Guard, Kernel
@@ -109,7 +109,7 @@ def _loops(kernel: Kernel, variant: Variant, base: list[Launch]) -> Iterator[Lau
 
 
 def _hints(variant: Variant) -> dict[str, str]:
-    return {name: type_.partition(":")[2] for name, type_ in variant.signature}
+    return {name: hint_of(type_) for name, type_ in variant.signature}
 
 
 def _integers(variant: Variant) -> dict[str, int]:

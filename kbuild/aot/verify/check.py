@@ -18,14 +18,16 @@ from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once
+from kbuild.aot.verify.oracle import oracle_of, types_of_artifact
 from kbuild.aot.verify.pool import say
-from kbuild.aot.verify.reference import Reference, UnguessedError, reference, types_of
+from kbuild.aot.verify.reference import Reference, UnguessedError
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import Check, LaunchRun, Verdict, VerifyTask
 from kbuild.compiler import driver
 from kbuild.compiler.interp import encode
-from kbuild.compiler.interp.loaded import Module, Type, is_float, is_pointer, module_of, pointee_of
+from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, pointee_of
 from kbuild.compiler.interp.programs import DeadlockError
+from kbuild.compiler.sources import file_and_function
 from kbuild.emulator import Program, Report, arguments_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator import run as emulate
@@ -53,11 +55,12 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     try:
         artifact = _compile(task)
         launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
-        key = digest([tools, _identity(artifact), *launches, task.lenient, task.early])
+        compared = repr(task.reference), task.tolerance
+        key = digest([tools, _identity(artifact), *launches, task.lenient, task.early, *compared])
         found = _recent.get(key) or recall(cache, key)
         cached = found is not None
         checks = found if found is not None else _checked(task, artifact)
-        if resolve(builder.SOURCE_DIGEST)(*task.source.rsplit(":", 1)) != task.source_digest:
+        if _source_digest(task) != task.source_digest:
             raise CompileError(
                 f"{task.source} changed while it was being verified", help="run kbuild verify again"
             )
@@ -74,6 +77,11 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     return Verdict(
         task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed
     )
+
+
+def _source_digest(task: VerifyTask) -> str:
+    include = [task.options.include] if task.options.include else []
+    return resolve(builder.SOURCE_DIGEST)(*file_and_function(task.source), False, *include)
 
 
 def _compile(task: VerifyTask) -> driver.Artifact:
@@ -93,28 +101,28 @@ def _identity(artifact: driver.Artifact) -> str:
     ptx = "\n".join(
         line for line in artifact.asm["ptx"].splitlines() if not line.lstrip().startswith(_PLACES)
     )
-    ttir = re.sub(r" loc\([^\n]*\)$", "", artifact.asm["ttir"], flags=re.MULTILINE)
+    ttir = re.sub(r" loc\([^\n]*\)$", "", artifact.asm.get("ttir", ""), flags=re.MULTILINE)
     texts = [bytes_digest(text.encode()) for text in (ptx, ttir)]
-    return digest([facts.warps, facts.shared, facts.params, texts])
+    return digest([facts.block, facts.shared, facts.params, texts])
 
 
 def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
     """The checks of all runs."""
-    module = module_of(artifact.asm["ttir"])
+    types = types_of_artifact(artifact, dict(task.signature))
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
+    oracle = oracle_of(artifact, types, dict(task.signature), dict(task.constexprs), task.reference)
 
     @lru_cache(maxsize=2)
     def right(case: int, data: str) -> Reference:
-        return reference(
-            module, task.cases[case - 1], data, zlib.crc32(f"{task.kernel} {task.cases[case - 1]}".encode())
-        )
+        launch = task.cases[case - 1]
+        return oracle(launch, data, zlib.crc32(f"{task.kernel} {launch}".encode()))
 
     checks = []
     for number, run in enumerate(sorted(task.runs, key=lambda run: (run.case, run.data)), 1):
         say(f"{task.name}: run {number} of {len(task.runs)}")
         case = task.cases[run.case - 1]
         try:
-            checks.append(check(artifact, program, module, right(run.case, run.data), task, run))
+            checks.append(check(artifact, program, types, right(run.case, run.data), task, run))
         except UsageError:
             raise  # The launch itself could not be made, nor can the others.
         except DeadlockError as error:
@@ -134,29 +142,35 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
 def check(
     artifact: driver.Artifact,
     program: Program,
-    module: Module,
+    types: Mapping[str, Type],
     right: Reference,
     task: VerifyTask,
     run: LaunchRun,
 ) -> Check:
     """Run the PTX once and compare its arrays with the expected ones."""
-    types, case = types_of(module), task.cases[run.case - 1]
+    case = task.cases[run.case - 1]
 
     def launched(observers: Sequence[Any], budget: int) -> Report:
         return run_ptx(
             artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget
         )
 
-    report = launched(_observers(types, right, task, run), STEP_BUDGET)
+    names = [name for name, _ in artifact.metadata.params]
+    report = launched(_observers(names, right, task, run), STEP_BUDGET)
     problems, largest = [str(finding) for finding in once(report.findings)], 0.0
     if any(finding.kind == ENDLESS for finding in report.findings):
         looks = Looks()
         launched([looks], STEP_BUDGET // 50)
         problems = [f"{problem}\n{looks}" if problem.startswith(ENDLESS) else problem for problem in problems]
-    for name, output in zip(types, report.outputs):
+    for name, output in zip(names, report.outputs):
         if output is not None and not report.findings:
             found = compare(
-                pointee_of(types[name]), right.expected[name], output, right.written[name], right.exact
+                pointee_of(types[name]),
+                right.expected[name],
+                output,
+                right.written[name],
+                right.exact,
+                task.tolerance,
             )
             largest = max(largest, found.error)
             problems += [f"{name}: {found.problem}"] if found.problem else []
@@ -164,13 +178,14 @@ def check(
 
 
 def _observers(
-    types: Mapping[str, Type], right: Reference, task: VerifyTask, run: LaunchRun
+    arguments: Sequence[str], right: Reference, task: VerifyTask, run: LaunchRun
 ) -> list[RaceDetector]:
     """The race detector, where warps run one by one; arrays that the kernel does not read hold nothing yet."""
     if run.schedule == "lockstep":
         return []
     unread, early = (
-        [place for place, name in enumerate(types) if name in names] for names in (right.unread, task.early)
+        [place for place, name in enumerate(arguments) if name in names]
+        for names in (right.unread, task.early)
     )
     return [RaceDetector(LENIENT if task.lenient else (), unread, early)]
 
@@ -193,7 +208,7 @@ def run_ptx(
         program,
         None,
         grid,
-        facts.warps,
+        facts.block,
         facts.shared,
         given,
         schedule=schedule,

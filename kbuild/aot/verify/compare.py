@@ -23,10 +23,16 @@ class Difference:
 
 
 def compare(
-    element: Type, expected: np.ndarray, found: np.ndarray, written: np.ndarray, exact: bool
+    element: Type,
+    expected: np.ndarray,
+    found: np.ndarray,
+    written: np.ndarray,
+    exact: bool,
+    tolerance: float | None = None,
 ) -> Difference:
-    """Compare two arrays in memory.  Elements that are not `written` must have kept their bits."""
-    bound = BOUNDS.get(str(element), COARSEST)
+    """Compare two arrays in memory.  Elements that are not `written` must have kept their bits; a `tolerance` is in place
+    of the bound of the type."""
+    bound = tolerance or BOUNDS.get(str(element), COARSEST)
     kept = _bits(expected) == _bits(found)
     spoiled = ~written & ~kept
     if spoiled.any():

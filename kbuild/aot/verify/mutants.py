@@ -21,16 +21,18 @@ import numpy as np
 
 from kbuild.aot.build.plan import constexprs_of
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.manifest.model import Kernel, Manifest
+from kbuild.aot.manifest.model import Kernel, Manifest, below
 from kbuild.aot.verify.cases import LaunchCase as Launch
 from kbuild.aot.verify.cases import case_of, cases
 from kbuild.aot.verify.check import parameters_of
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.data import WIDE
+from kbuild.aot.verify.oracle import oracle_of, types_of_artifact
 from kbuild.aot.verify.pool import say
-from kbuild.aot.verify.reference import Reference, reference, types_of
+from kbuild.aot.verify.reference import Reference
+from kbuild.aot.verify.reference_task import reference_task
 from kbuild.compiler import driver
-from kbuild.compiler.interp.loaded import Type, module_of, pointee_of
+from kbuild.compiler.interp.loaded import Type, pointee_of
 from kbuild.emulator import Program, Report, load
 from kbuild.emulator.mutate import (
     OPERATORS,
@@ -207,15 +209,18 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
         signature=dict(variant.signature),
         constexprs=dict(constexprs_of(kernel, variant)),
         target=variant.arch,
-        options=replace(variant.options, lineinfo=True, ptxas=ptxas),
+        options=replace(
+            variant.options, lineinfo=True, ptxas=ptxas, include=below(variant.options.include, project)
+        ),
         stop="ptx",
     )
-    module = module_of(artifact.asm["ttir"])
-    types = types_of(module)
+    signature, values = dict(variant.signature), dict(constexprs_of(kernel, variant))
+    types = types_of_artifact(artifact, signature)
+    oracle = oracle_of(artifact, types, signature, values, reference_task(project, kernel))
 
     def case(launch: Launch, data: str) -> TrialCase:
         say(f"{variant.name}: what {launch} has to give")
-        right = reference(module, launch, data, zlib.crc32(f"{variant.kernel} {launch}".encode()))
+        right = oracle(launch, data, zlib.crc32(f"{variant.kernel} {launch}".encode()))
         arguments: tuple[Any, ...] = tuple(parameters_of(artifact, types, right.arguments))
         return TrialCase(f"{launch}; {data} numbers", arguments, launch.grid, _Judge(types, right))
 
@@ -244,7 +249,7 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
 
     facts = artifact.metadata
     program = load(artifact.asm["ptx"], facts.name)
-    return _Subject(variant.name, program, facts.warps, facts.shared, tuple(made()), more, vary)
+    return _Subject(variant.name, program, facts.block, facts.shared, tuple(made()), more, vary)
 
 
 def _smaller(kernel: Kernel, variant: Variant, launches: Sequence[Launch]) -> Iterator[Launch]:

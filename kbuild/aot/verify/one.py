@@ -9,9 +9,10 @@ import numpy as np
 
 from kbuild.aot.verify.check import run_ptx
 from kbuild.aot.verify.data import poisoned
-from kbuild.aot.verify.reference import types_of
+from kbuild.aot.verify.oracle import types_of_artifact
 from kbuild.compiler import driver
 from kbuild.compiler.interp import decode, encode
+from kbuild.compiler.interp import run as interpret
 from kbuild.compiler.interp.loaded import Type, bit_width, is_float, is_pointer, module_of, pointee_of
 from kbuild.emulator import load as load_ptx
 from kbuild.emulator.race import RaceDetector
@@ -31,7 +32,21 @@ def run_one(
     A number is itself; `random:N`, `range:N`, `zeros:N` and `poison:N` are arrays of N elements.  UsageError
     for other texts.
     """
-    types = types_of(module_of(artifact.asm["ttir"]))
+    types, arguments = arguments_from(artifact, texts)
+    program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
+    report = run_ptx(
+        artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else []
+    )
+    taken = zip(artifact.metadata.params, report.outputs)
+    outputs = {name: output for (name, _), output in taken if output is not None}
+    return lines_of(types, arguments, outputs) + report.printed, [str(finding) for finding in report.findings]
+
+
+def arguments_from(
+    artifact: driver.Artifact, texts: Mapping[str, str]
+) -> tuple[dict[str, Type], dict[str, Any]]:
+    """The types of the kernel's arguments, and their values from texts."""
+    types = types_of_artifact(artifact, dict(artifact.metadata.params))
     for name in texts:
         if name not in types:
             raise UsageError(f"--arg {name}: no such run-time argument", help=f"known: {', '.join(types)}")
@@ -40,17 +55,30 @@ def run_one(
         example = "random:1000" if is_pointer(types[missing[0]]) else "1000"
         raise UsageError(f"no value for {', '.join(missing)}", help=f"write --arg {missing[0]}={example}")
     random = np.random.default_rng(0)
-    arguments = {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
-    program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
-    report = run_ptx(
-        artifact, program, types, arguments, grid, schedule, timing, [RaceDetector()] if races else []
-    )
-    lines = [
+    return types, {name: _parsed(name, type_, texts[name], random) for name, type_ in types.items()}
+
+
+def lines_of(
+    types: Mapping[str, Type], arguments: Mapping[str, Any], outputs: Mapping[str, np.ndarray]
+) -> list[str]:
+    """A line for each array, as it was and as it is."""
+    return [
         f"{name}: {_summary(pointee_of(types[name]), arguments[name], output)}"
-        for name, output in zip(types, report.outputs)
-        if output is not None
+        for name, output in outputs.items()
     ]
-    return lines + report.printed, [str(finding) for finding in report.findings]
+
+
+def interpret_one(
+    artifact: driver.Artifact, texts: Mapping[str, str], grid: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """The same for the kernel as it is written, in numpy.  InterpretError where it does something wrong."""
+    types, arguments = arguments_from(artifact, texts)
+    after = {
+        name: value.copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()
+    }
+    interpret(module_of(artifact.asm["ttir"]), after, grid)
+    arrays = {name: value for name, value in after.items() if isinstance(value, np.ndarray)}
+    return lines_of(types, arguments, arrays), []
 
 
 def _parsed(name: str, type_: Type, text: str, random: np.random.Generator) -> Any:

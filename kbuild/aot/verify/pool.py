@@ -8,10 +8,11 @@ are tried again.
 
 from __future__ import annotations
 
-import ctypes
+import fcntl
 import gc
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -29,8 +30,6 @@ Result = TypeVar("Result")
 
 _LARGEST_TEXT = 2000
 """Characters that are kept of the output of a process that crashed."""
-_PR_SET_PDEATHSIG = 1
-"""Of prctl(2): the signal that a process gets when its parent ends."""
 _SECONDS_BETWEEN_NOTES = 0.2
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 """As many as a few launches make; looking through them every 700, as Python does, takes a tenth of the time."""
@@ -68,22 +67,22 @@ def say(text: str) -> None:
 class _Worker(Generic[Member]):
     """A process, and the members that it works on."""
 
-    def __init__(self, work: Callable[[Member], Any], others: Sequence[Connection]) -> None:
+    def __init__(self, work: Callable[[Member], Any], others: Sequence[_Worker[Member]]) -> None:
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the worker.
         self.connection, theirs = multiprocessing.Pipe()
+        ends, self.lifeline = os.pipe()  # It ends with this process, however that ends.
         self.members: deque[tuple[int, Member]] = deque()
         self.deadline = float("inf")
         sys.stdout.flush()
         sys.stderr.flush()
         self.process = os.fork()
         if self.process == 0:
-            for connection in (
-                self.connection,
-                *others,
-            ):  # By their end a worker notices that its parent has ended.
-                connection.close()
-            _serve(work, theirs, self.output.fileno())
+            for worker in (self, *others):  # By their end a worker notices that its parent has ended.
+                worker.connection.close()
+                os.close(worker.lifeline)
+            _serve(work, theirs, ends, self.output.fileno())
         theirs.close()
+        os.close(ends)
 
     def give(self, members: Sequence[tuple[int, Member]], limit: float) -> None:
         """Pass it a job."""
@@ -97,6 +96,7 @@ class _Worker(Generic[Member]):
             os.kill(self.process, signal.SIGKILL)
         _, status = os.waitpid(self.process, 0)
         self.connection.close()
+        os.close(self.lifeline)
         return os.waitstatus_to_exitcode(status)
 
     def printed(self) -> str:
@@ -106,13 +106,20 @@ class _Worker(Generic[Member]):
         return f"\n{text[-_LARGEST_TEXT:]}" if text else ""
 
 
-def _serve(work: Callable[[Any], Any], connection: Connection, output: int) -> NoReturn:
+def _end_with(lifeline: int) -> None:
+    """Let the system kill this process when the writing end of a pipe is closed, whatever it does then."""
+    with suppress(AttributeError):  # Not on Linux, it works on to the end of its job, and the result is lost.
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # It was closed before.
+        os._exit(0)
+
+
+def _serve(work: Callable[[Any], Any], connection: Connection, lifeline: int, output: int) -> NoReturn:
     """The life of a worker: jobs in, results out, until the connection ends, or the process at its other end."""
     try:
-        with suppress(
-            AttributeError
-        ):  # Not on Linux, it works on to the end of its job, and the result is lost.
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _end_with(lifeline)
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
         )  # The parent gets keyboard interrupts, and ends its workers.
@@ -154,7 +161,7 @@ def run_jobs(
     workers: list[_Worker[Member]] = []
 
     def start() -> None:
-        worker = _Worker(work, [other.connection for other in workers])
+        worker = _Worker(work, workers)
         workers.append(worker)
         worker.give(todo.popleft(), limit)
 

@@ -18,9 +18,10 @@ from kbuild.aot.build.plan import job_of
 from kbuild.aot.files import write_if_changed
 from kbuild.aot.identity import FileDigests, compiler_digest, digest, tree_digest
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.manifest.model import Manifest
+from kbuild.aot.manifest.model import Manifest, below
 from kbuild.aot.verify.cases import cases
 from kbuild.aot.verify.pool import Crash, run_jobs
+from kbuild.aot.verify.reference_task import reference_task
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import EVERYTHING, Verdict, VerifyTask, Wanted, runs_of
 from kbuild.errors import KbuildError, UsageError
@@ -72,7 +73,7 @@ def verify(
     cache = Cache(options.cache)
     tools = tools_digest(options.cache)
     sources = {
-        kernel.name: resolve(builder.SOURCE_DIGEST)(str(project / kernel.source), kernel.function)
+        kernel.name: resolve(builder.SOURCE_DIGEST)(*kernel.source_in(project))
         for kernel in manifest.kernels
         if any(variant.kernel == kernel.name for variant in variants)
     }
@@ -187,6 +188,7 @@ def _known(
             f"{variant.name} has {len(launches)} launches, and no such run",
             help="leave some of the options out",
         )
+    reference = reference_task(project, kernel)
     ready = kernel.verify.ready if kernel.verify else ()
     pointers = [
         argument.name for argument in kernel.args if argument.is_pointer and argument.name not in ready
@@ -199,15 +201,22 @@ def _known(
         variant.arch,
         variant.signature,
         job.constexprs,
-        replace(variant.options, lineinfo=True, ptxas=options.ptxas),
+        replace(
+            variant.options,
+            lineinfo=True,
+            ptxas=options.ptxas,
+            include=below(variant.options.include, project),
+        ),
         launches,
         runs,
         kernel.verify is None,
         job.source_digest,
         options.lenient,
+        reference,
+        kernel.verify.tolerance if kernel.verify else None,
         early,
     )
-    made = [repr(launch) for launch in launches], [repr(run) for run in runs]
+    made = [repr(launch) for launch in launches], [repr(run) for run in runs], repr(reference), task.tolerance
     return _Known(task, digest([job.identity, *made, options.lenient, early]))
 
 

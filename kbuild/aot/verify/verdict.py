@@ -168,6 +168,22 @@ EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True)
+class ReferenceTask:
+    """What the manifest names for results to be compared with."""
+
+    source: str
+    """File and function."""
+    is_kernel: bool
+    """Whether it is a kernel in Triton's language, rather than a function of numpy."""
+    constexprs: tuple[tuple[str, Any], ...]
+    """Of a kernel: its own, besides those of the variant."""
+    grid: tuple[str, ...]
+    """Of a kernel: programs along each axis, as expressions; those of the variant where empty."""
+    digest: str
+    """Of its sources."""
+
+
+@dataclass(frozen=True)
 class VerifyTask:
     """One variant to verify, as a worker gets it."""
 
@@ -190,5 +206,9 @@ class VerifyTask:
     """Digest of the kernel and all it reaches, which must be unchanged when the verdict is there."""
     lenient: bool = False
     """Whether races are left out that hardware is known to forgive."""
+    reference: ReferenceTask | None = None
+    """What results are compared with; None for what the kernel itself means."""
+    tolerance: float | None = None
+    """How far floating-point results may be off; None for what is usual."""
     early: tuple[str, ...] = ()
     """Arrays that a launch before this one may still work on, until the kernel has waited for it."""

@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+from kbuild.aot.environment import dump_of
 from kbuild.aot.toolchain import find_ptxas, ptxas_of_code
 from kbuild.cli.verbs.show import compile_options, write
 from kbuild.compiler import driver
@@ -26,7 +27,8 @@ def run(options: argparse.Namespace) -> int:
         if stage not in driver.STAGES:
             raise UsageError(f"--emit {stage}: no such stage", help=f"stages: {', '.join(driver.STAGES)}")
     signature, constexprs = signature_of(options), constexprs_of(options)
-    dump = options.dump or options.environment.get("KBUILD_DUMP") or None
+    asked = dump_of(options.environment)
+    dump = options.dump or (asked.of(options.source.rpartition(":")[2]) if asked is not None else None)
     stop = max(emitted, key=driver.STAGES.index)
     ptxas = find_ptxas(options.environment).path if stop == "cubin" else ptxas_of_code(options.environment)
     source = str(Path(options.directory, options.source))
@@ -55,8 +57,9 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             reports.append(_artifact_json(artifact, arch, files))
         elif not options.quiet and stop == "cubin":
-            for text in artifact.metadata.serialized:
-                print(f"warning: {text}", file=sys.stderr)
+            for text in artifact.metadata.warnings:
+                if not text.startswith("ptxas"):  # Spills are in the line below.
+                    print(f"warning: {text}", file=sys.stderr)
             print(_artifact_line(artifact, files), file=sys.stderr)
     if options.json:
         from json import dumps  # Here, for most ask for none.

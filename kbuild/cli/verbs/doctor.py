@@ -19,6 +19,9 @@ from kbuild.errors import KbuildError, ToolError
 Row = tuple[str, str, bool]
 """What was looked for, what was found, and whether that is enough."""
 
+_GPU = ("cuda-core", "cuda-bindings")
+"""The packages of the extra `gpu`."""
+
 
 def run(options: argparse.Namespace) -> int:
     rows = [
@@ -30,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         _found("cc", lambda: _program(toolchain.find_cc(options.environment))),
         _found("Python.h", python_headers),
         _cache(cache_directory(options.environment)),
+        _gpu(),
     ]
     if options.json:
         print(
@@ -71,3 +75,15 @@ def _cache(directory: Path | None) -> Row:
         return "cache", "switched off", True
     why = usable(directory)
     return "cache", f"building without one: {why}" if why else str(directory), not why
+
+
+def _gpu() -> Row:
+    """What builds do without."""
+    try:
+        return "gpu", ", ".join(f"{name} {metadata.version(name)}" for name in _GPU), True
+    except metadata.PackageNotFoundError as error:
+        return (
+            "gpu",
+            f"{error.name} is not installed: kbuild tune, kbuild run --device and kbuild.load take kbuild[gpu]",
+            True,
+        )

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from kbuild.cli.verbs.show import write
-from kbuild.compiler.driver import opt
+from kbuild.compiler.driver import after_passes
+from kbuild.compiler.views.analyses import annotated
 from kbuild.errors import UsageError
 
 
@@ -19,7 +20,9 @@ def run(options: argparse.Namespace) -> int:
         text = sys.stdin.read() if options.file == "-" else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
-    printed = opt(text, options.passes, *options.archs, file=str(path))
+    module = after_passes(text, options.passes, *options.archs, file=str(path))
+    shown = [name for text in options.print for name in text.split(",") if name.strip()]
+    printed = annotated(module, shown, str(path))
     if options.output:
         written = Path(options.output, "out.ttgir" if options.file == "-" else path.name)
         write(written, printed.encode())

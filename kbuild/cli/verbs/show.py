@@ -6,21 +6,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kbuild.aot.environment import STRICT, flag
+from kbuild.aot.environment import DEBUG, STRICT, flag
 from kbuild.errors import UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 from kbuild.options import options as known_options
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
-    """The compile options that flags and the environment give: TRITON_DEBUG is as `--debug`, KBUILD_STRICT as
+    """The compile options that flags and the environment give: KBUILD_DEBUG is as `--debug`, KBUILD_STRICT as
     `--strict`."""
     given = {
         option.name: getattr(options, option.name)
         for option in known_options()
         if hasattr(options, option.name)
     }
-    by_environment = {"debug": "TRITON_DEBUG", "strict": STRICT}
+    by_environment = {"debug": DEBUG, "strict": STRICT}
     given |= {
         name: True
         for name, variable in by_environment.items()

@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.aot.build import project as builder
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.build.progress import Bar, Lines, Progress
-from kbuild.aot.environment import cache_directory, number
+from kbuild.aot.environment import LIBCUDA, PRINT_TUNING, cache_directory, flag, number
 from kbuild.aot.manifest import tuned
 from kbuild.aot.manifest.expand import Expansion, Variant, notes_on_sources
 from kbuild.aot.manifest.load import load
@@ -73,7 +73,7 @@ def tune_all(
         _say(options, f"[{number_}/{len(found)}] {task}")
         if task.default not in programs:
             raise UsageError(f"{task.default.name} does not compile", help="kbuild build says why")
-        source = digest(str(Path(options.directory) / kernel.source), kernel.function)
+        source = digest(*kernel.source_in(Path(options.directory)))
         entry = tuner.tune(task, kernel, programs, source, machine, journal, lambda text: _say(options, text))
         kept = [
             one
@@ -86,10 +86,11 @@ def tune_all(
 
 
 def open_machine(ordinal: int, environment: Mapping[str, str]) -> TimingDevice:
-    """The GPU; ToolError where there is none."""
-    from kbuild.aot.tune import gpu  # numpy, and the interpreter's formats: merging does not need them.
+    """The GPU; ToolError where there is none, or no cuda-core."""
+    # It takes cuda-core, which is an extra, and numpy: merging needs neither.
+    from kbuild.aot.tune.gpu import TuningGpu
 
-    return gpu.Gpu(ordinal, environment.get("KBUILD_LIBCUDA") or gpu.LIBRARY)
+    return TuningGpu(ordinal, environment.get(LIBCUDA))
 
 
 def chosen_archs(manifest: Manifest, asked: tuple[str, ...], device: DeviceFacts | None) -> tuple[str, ...]:
@@ -176,5 +177,5 @@ def _show(found: list[TuneTask], programs: Programs) -> None:
 
 
 def _say(options: argparse.Namespace, text: str) -> None:
-    if not options.quiet:
+    if not options.quiet or flag(options.environment, PRINT_TUNING):
         print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,5 @@
-"""The places of allocations and scratch areas in shared memory: those alive at the same time lie apart."""
+"""The places of allocations and scratch areas in shared memory: those alive at the same time lie apart, and so
+do those of different parts of a `ttg.warp_specialize`."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.scratch import scratch_bytes
-from kbuild.compiler.ir.core import Func, Op
+from kbuild.compiler.ir.core import Block, Func, Op
+from kbuild.compiler.ir.nesting import ancestors, warps_of
 from kbuild.compiler.ir.types import MemDescType
-from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.ops.gpu import LocalAlloc, WarpPartition, WarpPartitions
 
 ALIGNMENT = 128
 """Bytes: one row of all banks."""
@@ -28,23 +30,46 @@ class Demand(NamedTuple):
     bytes: int
     alignment: int
     life: Interval
+    part: tuple[Op, Block] | None = None
+    """The `ttg.warp_specialize` around it, and which of its parts it is for."""
+
+    def meets(self, other: Demand) -> bool:
+        """Whether both may be in use at the same time."""
+        if self.part is not None and other.part is not None and self.part[0] is other.part[0]:
+            at_once = self.part[1] is not other.part[1]
+            return at_once or self.life.overlaps(other.life)
+        return self.life.overlaps(other.life)
 
 
 def demands(func: Func) -> list[Demand]:
     """The demands of all operations of a function, in the order of the text."""
-    num_warps = func.attrs["num_warps"]
     liveness = Liveness(func)
     found: list[Demand] = []
     for op, number in liveness.start.items():
         if isinstance(op, LocalAlloc):
             type_ = op.result.type
             assert isinstance(type_, MemDescType)
-            found.append(Demand(op, type_.size_bytes, alignment_of(type_), liveness.intervals[op]))
+            life = liveness.intervals[op]
+            found.append(Demand(op, type_.size_bytes, alignment_of(type_), life, _part_of(op)))
         elif "scratch" in op.attribute_fields:
-            size = scratch_bytes(op, num_warps)
+            size = scratch_bytes(op, warps_of(op))
+            # All parts read what they capture, each when it gets to it.
+            last = liveness.end[op] if isinstance(op, WarpPartitions) else number
             if size:
-                found.append(Demand(op, size, ALIGNMENT, Interval(number, number)))
+                found.append(Demand(op, size, ALIGNMENT, Interval(number, last), _part_of(op)))
     return found
+
+
+def _part_of(op: Op) -> tuple[Op, Block] | None:
+    """The part of a `ttg.warp_specialize` that an operation belongs to."""
+    inner: Op = op
+    for around in ancestors(op):
+        if isinstance(around, WarpPartition) and around.parent_op is not None:
+            return around.parent_op, around.body
+        if isinstance(around, WarpPartitions):
+            return around, inner.parent_block
+        inner = around
+    return None
 
 
 def alignment_of(type_: MemDescType) -> int:
@@ -63,7 +88,7 @@ def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
     placed: list[tuple[int, Demand]] = []
     for demand in sorted(wanted, key=lambda demand: (-demand.bytes, demand.life.start)):
         offset = 0
-        met = ((at, other) for at, other in placed if apart or other.life.overlaps(demand.life))
+        met = ((at, other) for at, other in placed if apart or other.meets(demand))
         for taken, other in sorted(met, key=lambda entry: entry[0]):
             if offset + demand.bytes <= taken:
                 break

@@ -2,9 +2,11 @@
 
 Operations are numbered in the order of the text; a region's operations come between its operation and the
 next one.  An allocation lives from its definition to the last use of any view of it.  A use inside a loop
-that does not hold the definition may be repeated, so it counts as a use at the end of that loop.  An
+that does not hold the definition may be repeated, so it counts as a use at the end of that loop; and the parts
+of a `ttg.warp_specialize` run at once, so a use in one of them counts as one at the end of them all.  An
 asynchronous copy still writes after it was issued, and an asynchronous dot still reads: they count as
-uses up to the wait that covers them.
+uses up to the wait that covers them.  In a function whose author places the waits (`explicit_layouts`), what TMA copies
+to memory counts as used up to the wait for it, and where it copies to as long as the barrier is used.
 """
 
 from __future__ import annotations
@@ -17,15 +19,20 @@ from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import (
+    VIEWS,
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
     LocalAlloc,
-    MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
+    WarpPartitions,
 )
-from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
+from kbuild.compiler.ops.nvidia import (
+    AsyncTmaCopyGlobalToLocal,
+    AsyncTmaCopyLocalToGlobal,
+    TmaStoreWait,
+    WarpGroupDot,
+    WarpGroupDotWait,
+)
 
 
 class Interval(NamedTuple):
@@ -45,6 +52,7 @@ class Liveness:
         self.start: dict[Op, int] = {}
         self.end: dict[Op, int] = {}
         """Number of the last operation inside, for operations with regions."""
+        self.is_explicit: bool = func.attrs.get("explicit_layouts", False)
         self._number(func.body)
         self.last = len(self.start)
         allocations = [op for op in self.start if isinstance(op, LocalAlloc)]
@@ -70,6 +78,10 @@ class Liveness:
                     last = max(last, self._landed(user))
                 elif isinstance(user, WarpGroupDot) and user.is_async:
                     last = max(last, self._ended(user))
+                elif isinstance(user, AsyncTmaCopyLocalToGlobal) and self.is_explicit:
+                    last = max(last, self._read(user))
+                elif isinstance(user, AsyncTmaCopyGlobalToLocal) and view is user.dst and self.is_explicit:
+                    last = max(last, self._filled(user, home))
         return Interval(first, last)
 
     def _use(self, user: Op, home: Block) -> int:
@@ -77,7 +89,7 @@ class Liveness:
         last = self.start[user]
         block = user.parent
         while block is not None and block is not home and block.parent is not None:
-            if isinstance(block.parent, For | While):
+            if isinstance(block.parent, For | While | WarpPartitions):
                 last = max(last, self.end[block.parent])
             block = block.parent.parent
         return last
@@ -93,6 +105,19 @@ class Liveness:
         return self._wait_after(
             dot, WarpGroupDot, lambda op: op.pendings if isinstance(op, WarpGroupDotWait) else None
         )
+
+    def _read(self, copy: AsyncTmaCopyLocalToGlobal) -> int:
+        """The number of the wait after which TMA has certainly read what it copies."""
+        return self._wait_after(
+            copy, AsyncTmaCopyLocalToGlobal, lambda op: op.pendings if isinstance(op, TmaStoreWait) else None
+        )
+
+    def _filled(self, copy: AsyncTmaCopyGlobalToLocal, home: Block) -> int:
+        """The number up to which TMA may still fill a tile: that of the last use of the barrier."""
+        barriers = root_of(copy.barrier)
+        if barriers is None:
+            return self.last
+        return max(self._use(user, home) for view in views(barriers) for user in view.users)
 
     def _wait_after(self, op: Op, counted: type[Op], younger: Callable[[Op], int | None]) -> int:
         """The number of the first wait after an operation that has seen enough `counted` ones in between.
@@ -118,6 +143,14 @@ def _surely_after(op: Op) -> Iterator[Op]:
         current = following or current.parent_op
 
 
+def root_of(view: Value) -> LocalAlloc | None:
+    """The allocation of which a value is a view; None where control flow passes it on."""
+    op = view.op
+    while isinstance(op, VIEWS):
+        op = op.src.op
+    return op if isinstance(op, LocalAlloc) else None
+
+
 def views(allocation: LocalAlloc) -> list[Value]:
     """The descriptor of an allocation and every value that may name it or a part of it."""
     found = [allocation.result]
@@ -133,8 +166,4 @@ def views(allocation: LocalAlloc) -> list[Value]:
 
 def _derived(user: Op, value: Value) -> list[Value]:
     """The values through which a user passes a descriptor on."""
-    return (
-        [user.result]
-        if isinstance(user, MemDescIndex | MemDescSubslice | MemDescTrans)
-        else passed_on(value, user)
-    )
+    return [user.result] if isinstance(user, VIEWS) else passed_on(value, user)

@@ -20,12 +20,14 @@ from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.layout.convert import classify
 from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.layout.scratch import shared_plan
-from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.gpu import ConvertLayout, WarpPartitions
 from kbuild.compiler.ops.tensor import Atomic, Gather, Histogram, Reduce, Scan
 from kbuild.errors import InternalError
 
 REGION_ALIGNMENT = 16
 """Bytes; the regions of several values start at multiples of it, so that vector accesses are aligned."""
+CAPTURE_BYTES = 8
+"""Bytes for each value that the parts of a `ttg.warp_specialize` get by shared memory."""
 
 
 class Exchange(NamedTuple):
@@ -123,6 +125,8 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
         return _layout(op.result).numel * storage_bytes(op.type)
     if isinstance(op, Atomic):
         return _atomic_bytes(op, num_warps)
+    if isinstance(op, WarpPartitions):
+        return CAPTURE_BYTES * len(op.captures)
     return 0
 
 

@@ -1,12 +1,12 @@
-"""Facts read from the text of a kernel that is given as LLVM or PTX, without a module."""
+"""Kernels as LLVM or PTX, without a module: given texts, of which the facts are read from the text, and what NVRTC makes."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import prod
 
 from kbuild.errors import CompileError, Loc, UsageError
+from kbuild.options import Block
 from kbuild.targets import Target
 
 _ENTRY = {
@@ -34,8 +34,18 @@ class GivenCode:
     """Its name in messages."""
     name: str
     """The entry's symbol."""
-    warps: int
-    """Warps of a launch."""
+    block: Block
+    """Threads of a block along each axis."""
+    place: Loc
+    """Where mistakes in it are reported."""
+    params: tuple[tuple[str, str], ...] = ()
+    """As `Metadata.params`, where they are known."""
+    shared: int = 0
+    """Bytes of dynamic shared memory of a launch, where they are known."""
+    newer: str = ""
+    """The same code as PTX of a later version, for where an assembler refuses `text`."""
+    warnings: tuple[str, ...] = ()
+    """What the compiler that made it warns of."""
 
     @property
     def waits_for_launches(self) -> bool:
@@ -67,4 +77,5 @@ def read_code(stage: str, text: str, file: str) -> GivenCode:
         raise CompileError(
             f"the kernel {names[0]} has no reqntid", Loc(file, 1), "it says the threads of a launch"
         )
-    return GivenCode(stage, text, file, names[0], -(-prod(map(int, threads[1].split(","))) // 32))
+    x, y, z = (*map(int, threads[1].split(",")), 1, 1)[:3]
+    return GivenCode(stage, text, file, names[0], (x, y, z), Loc(file, 1))

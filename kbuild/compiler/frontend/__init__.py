@@ -5,5 +5,6 @@ hashlib.
 """
 
 from kbuild.compiler.frontend.module import build_module
+from kbuild.compiler.frontend.signature import kernel_signature
 
-__all__ = ["build_module"]
+__all__ = ["build_module", "kernel_signature"]

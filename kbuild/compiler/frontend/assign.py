@@ -6,8 +6,9 @@ import ast
 from typing import Any
 
 from kbuild.compiler.frontend.scope import materialised
+from kbuild.compiler.frontend.sources.aggregates import Unfinished
 from kbuild.compiler.frontend.visitor import Visitor
-from kbuild.compiler.semantic.values import Tensor, describe
+from kbuild.compiler.semantic.values import RunTime, Tensor, describe
 
 
 def assign(visitor: Visitor, target: ast.expr, value: Any, node: ast.AST) -> None:
@@ -27,6 +28,8 @@ def bind(visitor: Visitor, target: ast.expr, value: Any) -> None:
         visitor.frame.sites[target.id] = target
     elif isinstance(target, ast.Tuple | ast.List):
         _bind_items(visitor, target, value)
+    elif isinstance(target, ast.Subscript) and visitor.frame.pure:
+        _bind_item(visitor, target, value)
     elif isinstance(target, ast.Subscript):
         visitor.fail(
             target,
@@ -34,9 +37,35 @@ def bind(visitor: Visitor, target: ast.expr, value: Any) -> None:
             "use tl.where to replace elements, or tl.store",
         )
     elif isinstance(target, ast.Attribute):
-        visitor.fail(target, "an attribute cannot be assigned in a kernel")
+        _bind_field(visitor, target, value)
     else:
         visitor.fail(target, f"{type(target).__name__.lower()} cannot be assigned in a kernel")
+
+
+def _bind_item(visitor: Visitor, target: ast.Subscript, value: Any) -> None:
+    """Replace an item of a list, in a function that runs while compiling."""
+    items, index = visitor.expression(target.value), visitor.expression(target.slice)
+    if not isinstance(items, tuple) or not isinstance(index, int) or not -len(items) <= index < len(items):
+        visitor.fail(target, f"{describe(items)} has no item {describe(index)} that could be assigned")
+    index %= len(items)
+    bind(visitor, target.value, (*items[:index], value, *items[index + 1 :]))
+
+
+def _bind_field(visitor: Visitor, target: ast.Attribute, value: Any) -> None:
+    """Give a field its value, in the `__init__` of an aggregate."""
+    owner = visitor.expression(target.value)
+    if not isinstance(owner, Unfinished):
+        visitor.fail(
+            target,
+            "an attribute cannot be assigned in a kernel",
+            "return a new object with the changed value" if isinstance(owner, tuple) else "",
+        )
+    fields = owner.cls.fields
+    if target.attr not in fields:
+        visitor.fail(target, f"{owner.cls.name} has no field `{target.attr}`; it has {', '.join(fields)}")
+    if target.attr in owner.cls.constants and isinstance(value, RunTime):
+        visitor.fail(target, f"the field `{target.attr}` is a constexpr, its value is {describe(value)}")
+    owner.values[target.attr] = value
 
 
 def _bind_items(visitor: Visitor, target: ast.Tuple | ast.List, value: Any) -> None:

@@ -8,19 +8,26 @@ from typing import Any
 
 from kbuild.compiler import library
 from kbuild.compiler.frontend.sources import live, modules
+from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, NamespacePackage, SourceModule
 from kbuild.compiler.frontend.sources.files import attribute as source_attribute
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.modules import CLASSES, PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
+from kbuild.compiler.layout.gluon import Layout
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
 from kbuild.compiler.semantic.types import TypeBase, as_dtype
-from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Tensor, TensorDescriptor, describe
+from kbuild.compiler.semantic.values import (
+    ClassMarker,
+    Tensor,
+    WithFacts,
+    describe,
+)
 from kbuild.errors import CompileError, nearest
 
-_CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan
+_CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan | Layout
 _PYTHON_METHODS = frozenset(
     (
         "bit_length",
@@ -69,27 +76,31 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         return _of_tensor(visitor, value, name, node, owner)
     if isinstance(value, PythonModule | SourceModule | NamespacePackage | live.LiveModule):
         return _of_module(visitor, value, name, node)
-    if isinstance(value, TensorDescriptor):
-        return _of_descriptor(visitor, value, name, node, owner)
-    if isinstance(value, NamedTuple) and name in value.fields:
-        return value[value.fields.index(name)]
+    if isinstance(value, AggregateClass) and name in value.functions:
+        return value.functions[name]
+    if isinstance(value, Unfinished) and name in value.values:
+        return value.values[name]
+    if isinstance(value, WithFacts):
+        return _of_value(visitor, value, name, node, owner)
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
         return value if name == "value" else CLASSES["constexpr"]
     if isinstance(value, _CONSTANTS) and not name.startswith("_"):
         found = getattr(value, name, None)
-        allowed = isinstance(value, TypeBase | PropagateNan) or name in _PYTHON_METHODS
+        allowed = isinstance(value, TypeBase | PropagateNan | Layout) or name in _PYTHON_METHODS
         if found is not None and allowed:
             return found
     if isinstance(value, ClassMarker) and value.name == "jit":
         return value
     if isinstance(value, str) and isinstance(named := as_dtype(value), TypeBase):
         return attribute(visitor, named, name, node)
+    if isinstance(value, type) and issubclass(value, Layout) and not name.startswith("_"):
+        found = getattr(value, name, None)
+        if callable(found):
+            return found
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, _attribute_names(value)))
 
 
 def _attribute_names(value: Any) -> list[str]:
-    if isinstance(value, NamedTuple):
-        return list(value.fields)
     return [name for name in dir(value) if not name.startswith("_")] if isinstance(value, TypeBase) else []
 
 
@@ -131,24 +142,18 @@ def _of_tensor(visitor: Visitor, value: Tensor, name: str, node: ast.AST, owner:
     )
 
 
-def _of_descriptor(
-    visitor: Visitor, value: TensorDescriptor, name: str, node: ast.AST, owner: ast.expr | None
-) -> Any:
-    facts = {
-        "dtype": value.block.element_ty,
-        "shape": value.sizes,
-        "strides": value.strides,
-        "block_shape": value.block.shape,
-        "block_type": value.block,
-        "type": value.block,
-    }
+def _of_value(visitor: Visitor, value: WithFacts, name: str, node: ast.AST, owner: ast.expr | None) -> Any:
+    """An attribute or method of what is not a tensor, but more than a constant."""
+    facts, methods = value.facts(), TABLES.get(value.methods, {})
     if name in facts:
         return facts[name]
-    if name in TABLES["descriptor"]:
-        return Method(TABLES["descriptor"][name], value, owner)
-    visitor.fail(
-        node, f"{describe(value)} has no attribute `{name}`", _close(name, [*facts, *TABLES["descriptor"]])
-    )
+    if name in methods:
+        return Method(methods[name], value, owner)
+    functions = value.cls.functions if isinstance(value, Aggregate) else {}
+    if name in functions:
+        return Method(functions[name], value, owner)
+    known = [*facts, *methods, *functions]
+    visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, known))
 
 
 def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:

@@ -16,10 +16,10 @@ from kbuild.compiler.frontend.scope import (
     POISON,
     Poisoned,
     Undefined,
-    flatten,
     form,
     materialised,
-    rebuild,
+    settled_like,
+    settles,
     type_text,
 )
 from kbuild.compiler.frontend.visitor import Item, MaybeReturned, Returned, State, Visitor, reads
@@ -30,7 +30,7 @@ from kbuild.compiler.ops.elementwise import Constant, IntToPtr, Select
 from kbuild.compiler.ops.tensor import Unsplat
 from kbuild.compiler.semantic.arith import as_condition
 from kbuild.compiler.semantic.types import INT1
-from kbuild.compiler.semantic.values import Tensor, describe
+from kbuild.compiler.semantic.values import Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 _ABSENT = Undefined("")
@@ -173,7 +173,8 @@ def _parts(value: Any) -> list[Value]:
 
 def _parts_like(visitor: Visitor, value: Any, template: Any) -> list[Value]:
     """The values of run time in a value, its numbers among them where the template has them so."""
-    parts = _parts(value)
+    settled = settled_like(visitor.ctx, value, template) if visitor.ctx.explicit_layouts else None
+    parts = _parts(value if settled is None else settled)
     return parts if len(parts) == len(flatten(template)) else _parts(materialised(visitor.ctx, value))
 
 
@@ -199,11 +200,25 @@ def _common(visitor: Visitor, node: ast.AST, name: str, found: list[Any]) -> Any
     forms = [form(value) for value in typed]
     if forms[0] == forms[1]:
         return typed[0]
+    for value, other in (typed, reversed(typed)):
+        if settles(visitor.ctx, value, other):
+            return other
     place = frame.sites.get(name, node)
     return Undefined(
         f"`{name}` is {type_text(found[0])} in one branch of the `if` at line {line}, and {type_text(found[1])} in the other",
-        "convert one of them with .to(...), or annotate the condition's values with tl.constexpr",
+        "convert one of them with .to(...), or annotate the condition's values with tl.constexpr"
+        if not _differ_in_layout(typed)
+        else f"convert one of them: gl.convert_layout({name}, layout)",
         frame.loc(place),
+    )
+
+
+def _differ_in_layout(values: list[Any]) -> bool:
+    first, second = values
+    return (
+        isinstance(first, Tensor)
+        and isinstance(second, Tensor)
+        and (first.dtype, first.shape) == (second.dtype, second.shape)
     )
 
 
@@ -282,7 +297,9 @@ def read_conditional(visitor: Visitor, node: ast.IfExp) -> Any:
             node,
             f"`{ast.unparse(node.body)}` is {type_text(values[0])}, `{ast.unparse(node.orelse)}` is "
             f"{type_text(values[1])}; the condition is only known at run time, so both must have one type",
-            "convert one of them with .to(...)",
+            "convert one of them: gl.convert_layout(x, layout)"
+            if _differ_in_layout(values)
+            else "convert one of them with .to(...)",
         )
     visitor.locate(node)
     return _choose(visitor, condition, blocks, values)

@@ -11,7 +11,8 @@ from typing import Any
 from kbuild.compiler.frontend.attributes import Method, attribute
 from kbuild.compiler.frontend.expressions import unpacked
 from kbuild.compiler.frontend.python import PYTHON
-from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, flatten, form, rebuild
+from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, form
+from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.frontend.sources.functions import SourceFunction, SourceParameter
 from kbuild.compiler.frontend.visitor import MAX_DEPTH, CallSite, MaybeReturned, Returned, Visitor, reads
@@ -19,7 +20,7 @@ from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype, as_dtype
-from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe
+from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]
@@ -71,6 +72,8 @@ def call_value(
         return _call_class(visitor, function, args, kwargs, node)
     if isinstance(function, NamedTupleClass):
         return _make_tuple(visitor, function, args, kwargs, node)
+    if isinstance(function, AggregateClass):
+        return _make_aggregate(visitor, function, args, kwargs, node)
     if callable(function):
         return _call_python(visitor, function, args, kwargs, node)
     visitor.fail(node, f"{describe(function)} cannot be called")
@@ -123,6 +126,17 @@ def _make_tuple(
     return cls.make(tuple(given[name] for name in cls.fields))
 
 
+def _make_aggregate(
+    visitor: Visitor, cls: AggregateClass, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+) -> Aggregate:
+    made = Unfinished(cls)
+    call_function(visitor, cls.functions["__init__"], [made, *args], kwargs, node)
+    missing = [name for name in cls.fields if name not in made.values]
+    if missing:
+        visitor.fail(node, f"{cls.name}.__init__ gives no value to {', '.join(missing)} ({cls.loc})")
+    return Aggregate.make(cls, tuple(made.values[name] for name in cls.fields))
+
+
 def _call_builtin(
     visitor: Visitor,
     builtin: Builtin,
@@ -131,6 +145,9 @@ def _call_builtin(
     node: ast.AST,
     owner: ast.expr | None,
 ) -> Any:
+    if builtin.gluon and not visitor.ctx.explicit_layouts:
+        help = "decorate the kernel with @gluon.jit, or use the function of tl"
+        visitor.fail(node, f"{builtin.name} is for kernels of Gluon", help)
     if len(args) > len(builtin.parameters) and builtin.star is None:
         visitor.fail(
             node, f"{builtin.name} takes at most {len(builtin.parameters)} arguments, {len(args)} are given"
@@ -195,7 +212,7 @@ def call_function(
         raise Poisoned
     values, expressions = _bind_arguments(visitor, function, args, kwargs, node, owner)
     pure = function.kind == "constexpr" or visitor.frame.pure
-    if pure:
+    if pure and not any(isinstance(value, Unfinished) for value in args[:1]):
         for name, value in values.items():
             if isinstance(value, Tensor):
                 visitor.fail(

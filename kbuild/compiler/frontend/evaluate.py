@@ -16,6 +16,7 @@ from kbuild.compiler.frontend.sources.functions import (
     Unresolved,
     UnresolvedModule,
 )
+from kbuild.compiler.layout.gluon import Layout, NVMMASharedLayout, PaddedSharedLayout
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.values import ClassMarker
 
@@ -38,6 +39,14 @@ _HOST = {
     "triton.cdiv": lambda x, y: -(-x // y),
     "triton.next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
 }
+
+
+def is_layout_maker(function: Any) -> bool:
+    """Whether a function is a class of layouts, or a function of one."""
+    return (isinstance(function, type) and issubclass(function, Layout)) or function in _LAYOUT_MAKERS
+
+
+_LAYOUT_MAKERS = (NVMMASharedLayout.get_default_for, PaddedSharedLayout.with_identity_for)
 
 
 class Evaluator:
@@ -142,6 +151,9 @@ class Evaluator:
         args = [self.value(item) for item in node.args]
         if isinstance(function, ClassMarker) and function.name == "constexpr" and len(args) == 1:
             return args[0]
+        if callable(function) and is_layout_maker(function):
+            named = {item.arg: self.value(item.value) for item in node.keywords if item.arg}
+            return self._operate(lambda _, *values: function(*values, **named), None, *args)
         if isinstance(function, Builtin):
             function = _HOST.get(function.name)
         if not callable(function) or node.keywords or isinstance(function, SourceFunction):

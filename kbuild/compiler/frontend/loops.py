@@ -16,10 +16,10 @@ from kbuild.compiler.frontend.scope import (
     Undefined,
     assigned_names,
     contains_return,
-    flatten,
     form,
     materialised,
-    rebuild,
+    settled_like,
+    settles,
     type_text,
 )
 from kbuild.compiler.frontend.visitor import Item, State, Visitor, reads
@@ -30,7 +30,7 @@ from kbuild.compiler.ops.elementwise import AddI, DivSI, MulI, SubI
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.promote import integer_promote, to_tensor
 from kbuild.compiler.semantic.types import DType
-from kbuild.compiler.semantic.values import Range, Tensor, WhileCondition, describe
+from kbuild.compiler.semantic.values import Range, RunTime, Tensor, WhileCondition, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 MAX_STATIC_ROUNDS = 1 << 16
@@ -200,9 +200,10 @@ def _read_body(
     before: dict[str, Any],
     names: Sequence[str],
     carried: list[str],
-) -> tuple[list[str], list[Value]]:
+) -> tuple[dict[str, Any], list[Value]]:
     """Read the body into the current block, and end that with the carried values; the names that were
-    constants and change, and the values.  The names mean what they meant before the loop again."""
+    constants, or of an open layout, and change, with what they change to; and the values.  The names mean what
+    they meant before the loop again."""
     frame = visitor.frame
     frame.loops += 1
     visitor.run_nested(node.body, False)
@@ -210,6 +211,7 @@ def _read_body(
     frame.loops -= 1
     _check_poison(after, names)
     changed = _constants_changed(visitor, node, before, after, names, carried)
+    changed |= {name: after[name] for name in carried if settles(visitor.ctx, before[name], after[name])}
     yields = _yields(visitor, node, before, after, carried) if not changed else []
     visitor.locate(node)
     visitor.ctx.add(Yield(tuple(yields)))
@@ -223,17 +225,17 @@ def _constants_changed(
     after: dict[str, Any],
     names: Sequence[str],
     carried: list[str],
-) -> list[str]:
+) -> dict[str, Any]:
     """The names that are constants before the loop and something else at its end."""
-    changed = [
-        name
+    changed = {
+        name: after[name]
         for name in names
         if name in before
         and name not in carried
         and not isinstance(before[name], Undefined)
         and after[name] is not before[name]
         and form(after[name]) != form(before[name])
-    ]
+    }
     for name in changed:
         frame = visitor.frame
         if not isinstance(before[name], bool | int | float):
@@ -245,10 +247,12 @@ def _constants_changed(
     return changed
 
 
-def _make_values(visitor: Visitor, names: Sequence[str]) -> None:
-    """Make values of constants, in front of the loop whose body was read."""
-    for name in names:
-        visitor.frame.values[name] = materialised(visitor.ctx, visitor.frame.values[name])
+def _make_values(visitor: Visitor, changed: dict[str, Any]) -> None:
+    """Make values of constants, and settle open layouts, in front of the loop whose body was read."""
+    for name, after in changed.items():
+        value = materialised(visitor.ctx, visitor.frame.values[name])
+        settled = settled_like(visitor.ctx, value, after)
+        visitor.frame.values[name] = value if settled is None else settled
 
 
 def _discard(block: Block) -> None:
@@ -268,6 +272,8 @@ def _yields(
         if isinstance(value, Undefined):
             raise CompileError(value.reason, value.loc or frame.loc(node), value.help)
         value = materialised(visitor.ctx, value)
+        settled = settled_like(visitor.ctx, value, before[name]) if visitor.ctx.explicit_layouts else None
+        value = value if settled is None else settled
         if form(value) != form(before[name]):
             raise CompileError(
                 f"`{name}` is {type_text(before[name])} before the loop and {type_text(value)} at its end; a variable that a "
@@ -288,13 +294,15 @@ def _type_hint(name: str, before: Any, after: Any) -> str:
     if before.shape != after.shape:
         dtype = _TL_NAMES.get(str(after.dtype), str(after.dtype))
         return f"begin with {name} = tl.zeros({list(after.shape)}, tl.{dtype})" if after.shape else ""
+    if before.dtype == after.dtype and before.shape:
+        return f"begin with it in that layout, or convert it in the loop: {name} = gl.convert_layout({name}, layout)"
     if after.dtype.is_floating() and before.dtype.is_int():
         return f"begin with {name} = 0.0" if not before.shape else ""
     return f"convert it in the loop, as in {name} = (...).to({name}.dtype)"
 
 
 def _drop_unchanged(
-    block: Block, parts: list[Tensor], carried: list[str], before: dict[str, Any], yields: list[Value]
+    block: Block, parts: list[RunTime], carried: list[str], before: dict[str, Any], yields: list[Value]
 ) -> None:
     """Leave out values that the body passes on unchanged, and names all of whose parts are unchanged."""
     arguments = block.arguments[1:]

@@ -8,7 +8,13 @@ from typing import Any
 
 from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
 from kbuild.compiler.frontend.scope import Frame, Poisoned
-from kbuild.compiler.frontend.signature import argument_types, constexpr_value, with_elements
+from kbuild.compiler.frontend.signature import (
+    ArgumentType,
+    argument_types,
+    constexpr_value,
+    spelled,
+    with_elements,
+)
 from kbuild.compiler.frontend.sources.files import find_function
 from kbuild.compiler.frontend.sources.functions import SourceFunction
 from kbuild.compiler.frontend.sources.live import live_function
@@ -49,12 +55,18 @@ def build_module(
     function = source if isinstance(source, SourceFunction) else load_source(source)
     flat, tuples = with_elements(function, signature)
     types = argument_types(function, flat, constexprs, tuples)
+    _check_layouts(function, types)
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
     hints = tuple({"divisibility": divisor} if divisor else {} for _, _, divisor in parameters)
-    func = Func(function.name, block, options.attributes(), hints)
+    attributes = options.attributes()
+    if function.explicit_layouts:
+        attributes["explicit_layouts"] = True
+    func = Func(function.name, block, attributes, hints)
     func.loc = function.loc
-    reader = calls.CallVisitor(Module([func]), block, options.num_warps, options.debug or function.debug)
+    debug = options.debug or function.debug
+    reader = calls.CallVisitor(Module([func]), block, options.num_warps, debug, function.explicit_layouts)
+    reader.module.signature = spelled(function, flat, tuples)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)
@@ -62,15 +74,28 @@ def build_module(
     for parameter in function.parameters:
         name = parameter.name
         if name in types:
-            frame.values[name] = types[name].value(values, one)
+            frame.values[name] = types[name].value(values, one, function.explicit_layouts)
         elif name in tuples:
-            frame.values[name] = tuple(types[element].value(values, one) for element in tuples[name])
+            frame.values[name] = tuple(
+                types[element].value(values, one, function.explicit_layouts) for element in tuples[name]
+            )
         elif name in constexprs:
             frame.values[name] = constexpr_value(constexprs[name], name, function.loc)
     _read_kernel(reader, frame)
     reader.builder.loc = function.loc
     reader.ctx.add(Return(()))
     return reader.module
+
+
+def _check_layouts(function: SourceFunction, types: Mapping[str, ArgumentType]) -> None:
+    """Raise UsageError where a signature has layouts for a kernel whose author does not choose them."""
+    for name, item in types.items():
+        if item.layout is not None and not function.explicit_layouts:
+            raise UsageError(
+                f"argument {name}: {function.name} is no kernel of Gluon, whose descriptors have layouts",
+                function.loc,
+                f"leave out {item.layout}, or decorate the kernel with @gluon.jit",
+            )
 
 
 def _read_kernel(reader: calls.CallVisitor, frame: Frame) -> None:

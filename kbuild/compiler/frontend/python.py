@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.semantic.arith import as_condition, maximum, minimum
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.debug import device_print
+from kbuild.compiler.semantic.gluon.shared import SharedMemory
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.registry import TABLES, builtin
 from kbuild.compiler.semantic.types import FP32, INT32, BlockType, PointerDtype, TypeBase
@@ -189,6 +191,7 @@ _CLASSES: dict[str, Any] = {
     "tensor_descriptor": TensorDescriptor,
     "block_type": BlockType,
     "pointer_type": PointerDtype,
+    "shared_memory_descriptor": SharedMemory,
 }
 """The classes that a kernel may check with `isinstance`, by the last part of their names; `tl.constexpr` is
 everything known while compiling."""
@@ -201,9 +204,14 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
         return not isinstance(value, Tensor | TensorDescriptor)
     if isinstance(kind, NamedTupleClass):
         return isinstance(value, NamedTuple) and value.fields == kind.fields
+    if isinstance(kind, type):  # a layout of Gluon
+        return isinstance(value, kind)
+    if isinstance(kind, AggregateClass):
+        return isinstance(value, Aggregate) and value.cls is kind
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
-        known = ", ".join(["constexpr", *_CLASSES])
+        of_gluon = {"shared_memory_descriptor"} if not ctx.explicit_layouts else set[str]()
+        known = ", ".join(["constexpr", *(name for name in _CLASSES if name not in of_gluon)])
         ctx.error(
             f"{describe(kind)} is not a class that a kernel may check for", "kind", help=f"known: {known}"
         )

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.compiler.frontend.sources.functions import SourceFunction
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Block
 from kbuild.compiler.semantic.context import BuildContext
+from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
-from kbuild.compiler.semantic.values import Structure, Tensor, TensorDescriptor, describe
+from kbuild.compiler.semantic.values import RunTime, Structure, Tensor, TensorDescriptor, describe
 from kbuild.errors import Loc
 
 
@@ -107,46 +108,52 @@ def contains_return(node: ast.AST) -> bool:
     return known
 
 
-# Values as lists of IR values, and back: for results of branches and what loops carry.
-
-
-def flatten(value: Any) -> list[Tensor]:
-    """The values of run time inside a value, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, tuple):
-        return [inner for item in value for inner in flatten(item)]
-    return []
-
-
-def rebuild(value: Any, parts: list[Value]) -> Any:
-    """`value` with its values of run time replaced, taking them from the front of `parts`."""
-    if isinstance(value, Tensor):
-        return Tensor(parts.pop(0), value.dtype, value.shape)
-    if isinstance(value, Structure):
-        return value.with_items(tuple(rebuild(item, parts) for item in value))
-    if isinstance(value, tuple):
-        return tuple(rebuild(item, parts) for item in value)
-    return value
-
-
 def materialised(ctx: BuildContext, value: Any) -> Any:
     """Numbers as values of run time; tuples of them too; the rest as it is."""
     if isinstance(value, bool | int | float):
         return to_tensor(ctx, value)
     if isinstance(value, Structure):
+        if not value.materialises:
+            return value
         return value.with_items(tuple(materialised(ctx, item) for item in value))
     if isinstance(value, tuple):
         return tuple(materialised(ctx, item) for item in value)
     return value
 
 
+def settled_like(ctx: BuildContext, value: Any, template: Any) -> Any:
+    """`value` with layouts that are still open made those of a template of otherwise the same form; None where
+    that does not give it the template's form."""
+    if isinstance(value, Tensor) and isinstance(template, Tensor):
+        value = places.settled_like(ctx, value, template)
+    elif isinstance(value, RunTime) and isinstance(template, RunTime):
+        value = template.taking(value)
+    elif isinstance(value, tuple) and isinstance(template, tuple) and len(value) == len(template):
+        items = tuple(settled_like(ctx, *pair) for pair in zip(value, template))
+        if any(item is None and own is not None for item, own in zip(items, value)):
+            return None
+        value = value.with_items(items) if isinstance(value, Structure) else items
+    return value if form(value) == form(template) else None
+
+
+def settles(ctx: BuildContext, value: Any, template: Any) -> bool:
+    """Whether a value has another form than a template only because its layout is still open."""
+    if not ctx.explicit_layouts or form(value) == form(template):
+        return False
+    tried = Block()
+    with ctx.builder.inside(tried):
+        found = settled_like(ctx, value, template) is not None
+    for op in reversed(list(tried)):
+        op.erase()
+    return found
+
+
 def form(value: Any) -> Any:
     """What two values must share to be one variable: types of run time, and equal constants."""
-    if isinstance(value, Tensor):
-        return (value.dtype, value.shape)
+    if isinstance(value, RunTime):
+        return value.form
     if isinstance(value, tuple):
-        kind = (value.block, value.padding) if isinstance(value, TensorDescriptor) else None
+        kind = value.kind if isinstance(value, Structure) else None
         return (kind, *(form(item) for item in value))
     return ("constant", type(value).__name__, value)
 
@@ -155,7 +162,7 @@ def type_text(value: Any) -> str:
     """A value's type for messages about variables."""
     if isinstance(value, Tensor):
         return str(value.type)
-    if isinstance(value, TensorDescriptor):
+    if isinstance(value, TensorDescriptor | RunTime):
         return describe(value)
     if isinstance(value, tuple):
         return f"({', '.join(type_text(item) for item in value)})"

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kbuild.compiler.frontend.layout_text import is_layout_text, layout_of_text
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.live import convert_constant
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Module, Value
+from kbuild.compiler.ir.types import DescriptorType, PointerType
+from kbuild.compiler.layout.gluon import NVMMASharedLayout
 from kbuild.compiler.semantic.types import (
     BY_SIGNATURE_NAME,
     BY_TL_NAME,
@@ -24,7 +28,9 @@ from kbuild.compiler.semantic.types import (
 from kbuild.compiler.semantic.values import Tensor, TensorDescriptor
 from kbuild.errors import Loc, UsageError, nearest
 
-_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\](?::(\w+))?>(?::(\w*))?")
+_DESCRIPTOR = re.compile(
+    r"tensordesc<(\w+)\[( *\d+ *(?:[,x] *\d+ *)*)\](?::(\w+))?(?:,(.*\)) *)?>(?::(\w*))?"
+)
 DESCRIPTOR_ALIGNMENT = 16
 """Bytes that divide the base and the strides of a tensor descriptor; its block's rows have at least as many."""
 MAX_DESCRIPTOR_RANK = 5
@@ -33,7 +39,7 @@ MAX_DESCRIPTOR_RANK = 5
 @dataclass(frozen=True)
 class ArgumentType:
     """An argument's type: `*fp16:16`, `i32:1`, `fp32`, `tensordesc<fp16[64, 64]>`, `tensordesc<fp16[64,
-    64]:nan>`."""
+    64]:nan>`, and for kernels of Gluon `tensordesc<fp16[64, 64],NVMMASharedLayout(128, 16)>`."""
 
     dtype: ScalarType
     divisibility: int | None = None
@@ -45,6 +51,8 @@ class ArgumentType:
     (i64).  The divisibility is that of the last size: of whole rows."""
     padding: str = "zero"
     """The elements of a tensor descriptor's block beyond the tensor: `zero` or `nan`."""
+    layout: NVMMASharedLayout | None = None
+    """The layout of a tensor descriptor's blocks in shared memory, where one is given."""
 
     def parameters(self, name: str) -> list[tuple[str, ScalarType, int | None]]:
         """The parameters that the argument becomes: name, type, divisibility."""
@@ -61,7 +69,7 @@ class ArgumentType:
         strides = [(f"{name}_stride_{axis}", INT64, step) for axis in range(rank - 1)]
         return [(name, self.dtype, DESCRIPTOR_ALIGNMENT), *sizes, *strides]
 
-    def value(self, values: list[Value], one: Tensor | None) -> Any:
+    def value(self, values: list[Value], one: Tensor | None, explicit_layouts: bool = False) -> Any:
         """The parameter's value in the kernel; takes its values from the front of the list."""
         if self.one:
             return 1
@@ -71,7 +79,10 @@ class ArgumentType:
         base = Tensor(values.pop(0), self.dtype)
         sizes = [Tensor(values.pop(0), INT32) for _ in range(rank)]
         strides = [Tensor(values.pop(0), INT64) for _ in range(rank - 1)]
-        return TensorDescriptor.make(self.block, self.padding, (base, *sizes, *strides, one))
+        layout = self.layout
+        if explicit_layouts and layout is None:
+            layout = NVMMASharedLayout.get_default_for(self.block.shape, self.block.element_ty)
+        return TensorDescriptor.make(self.block, self.padding, (base, *sizes, *strides, one), layout)
 
 
 def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType:
@@ -83,8 +94,10 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
         _check_block(element, shape, text, argument, loc)
         padding = descriptor.group(3) or "zero"
         _check_padding(padding, element, text, argument, loc)
-        divisor = _parse_hint(descriptor.group(4) or "", text, argument, loc)
-        return ArgumentType(PointerDtype(element), divisor, block=BlockType(element, shape), padding=padding)
+        layout = _layout(descriptor.group(4), element, shape, argument, loc)
+        divisor = _parse_hint(descriptor.group(5) or "", text, argument, loc)
+        block = BlockType(element, shape)
+        return ArgumentType(PointerDtype(element), divisor, block=block, padding=padding, layout=layout)
     name, _, hint = text.strip().partition(":")
     pointer, const = name.startswith("*"), name.startswith("*k")
     dtype = _element(name[2:] if const else name[1:] if pointer else name, text, argument, loc)
@@ -95,6 +108,30 @@ def parse_type(text: str, argument: str, loc: Loc | None = None) -> ArgumentType
             f"argument {argument}: {text!r} has a hint, which only pointers and integers can have", loc
         )
     return ArgumentType(PointerDtype(dtype, const) if pointer else dtype, value if value > 1 else None, one)
+
+
+def _layout(
+    text: str | None, element: DType, shape: tuple[int, ...], argument: str, loc: Loc | None
+) -> NVMMASharedLayout | None:
+    """The layout in a descriptor's type."""
+    if text is None:
+        return None
+    help = "write, for example, tensordesc<fp16[64, 64],NVMMASharedLayout(128, 16)>"
+    try:
+        layout = layout_of_text(text)
+    except Unresolved as error:
+        raise UsageError(f"argument {argument}: {error}", loc, help) from None
+    if not isinstance(layout, NVMMASharedLayout):
+        raise UsageError(
+            f"argument {argument}: {layout} is not the layout of a descriptor's blocks", loc, help
+        )
+    if layout.element_bitwidth != element.bits or layout.rank != len(shape):
+        raise UsageError(
+            f"argument {argument}: {layout} does not fit blocks {BlockType(element, shape)}",
+            loc,
+            f"it has element_bitwidth={element.bits}, rank={len(shape)}",
+        )
+    return layout
 
 
 def _parse_hint(hint: str, text: str, argument: str, loc: Loc | None) -> int | None:
@@ -148,17 +185,21 @@ def _element(name: str, text: str, argument: str, loc: Loc | None) -> DType:
 
 
 def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
-    """A constant given from outside as kernels see it: lists become tuples, "tl.float16" a dtype, functions
-    are found."""
+    """A constant given from outside as kernels see it: lists become tuples, "tl.float16" a dtype,
+    "gl.BlockedLayout(…)" a layout, functions are found."""
     if isinstance(value, str) and value.startswith("tl.") and value[3:] in BY_TL_NAME:
         return BY_TL_NAME[value[3:]]
-    if isinstance(value, SourceFunction):
+    if isinstance(value, SourceFunction | AggregateClass):
         return value
     try:
+        if isinstance(value, str) and is_layout_text(value):
+            return layout_of_text(value)
         return convert_constant(value)
     except Unresolved as error:
         raise UsageError(
-            f"argument {name}: {error}", loc, "constants are numbers, strings, None, dtypes and tuples"
+            f"argument {name}: {error}",
+            loc,
+            "constants are numbers, strings, None, dtypes, layouts and tuples",
         ) from None
 
 
@@ -173,12 +214,12 @@ def with_elements(
     names = [parameter.name for parameter in function.parameters if not parameter.constexpr]
     found: dict[str, str] = {}
     for name, given in signature.items():
-        items: list[Any] | None = [*given] if isinstance(given, tuple | list) else _tuple_items(given)
+        items: list[Any] | None = [*given] if isinstance(given, tuple | list) else tuple_items(given)
         if items is None:
             found[name] = str(given)
             continue
         found |= {f"{name}_{index}": item for index, item in enumerate(items)}
-        if not items or any(not isinstance(item, str) or _tuple_items(item) for item in items):
+        if not items or any(not isinstance(item, str) or tuple_items(item) for item in items):
             help = 'write, for example, ("*fp32", "i32")'
             raise UsageError(f"argument {name}: {given!r} is not a tuple of types", function.loc, help)
     tuples: dict[str, tuple[str, ...]] = {}
@@ -197,12 +238,52 @@ def with_elements(
     return found, tuples
 
 
-def _tuple_items(text: Any) -> list[str] | None:
+def spelled(
+    function: SourceFunction, flat: Mapping[str, str], tuples: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, str], ...]:
+    """Name and type of each run-time argument in the order of the parameters, with the type of a tuple as one text;
+    `flat` and `tuples` are what `with_elements` gives."""
+    found: list[tuple[str, str]] = []
+    for name in (parameter.name for parameter in function.parameters):
+        if name in tuples:
+            found.append((name, f"({', '.join(flat[element].strip() for element in tuples[name])})"))
+        elif name in flat:
+            found.append((name, flat[name].strip()))
+    return tuple(found)
+
+
+def kernel_signature(module: Module) -> tuple[tuple[str, str], ...]:
+    """Name and type of each run-time argument of a module's kernel.  For one that was read from text, the types are
+    those of its parameters, without signs, and without the arguments that are one."""
+    if module.signature:
+        return module.signature
+    names = {str(dtype.ir): name for name, dtype in reversed(BY_SIGNATURE_NAME.items()) if name[0] != "u"}
+    kernel, found = module.kernel, []
+    known = [*kernel.argument_hints, *[{}] * (len(kernel.arguments) - len(kernel.argument_hints))]
+    for argument, hints in zip(kernel.arguments, known):
+        if not isinstance(argument.type, DescriptorType):
+            is_pointer = isinstance(argument.type, PointerType)
+            element = str(argument.type.pointee if isinstance(argument.type, PointerType) else argument.type)
+            name = f"{'*' * is_pointer}{names.get(element, element)}"
+            found.append(
+                (argument.name, f"{name}:{hints['divisibility']}" if "divisibility" in hints else name)
+            )
+    return tuple(found)
+
+
+def tuple_items(text: Any) -> list[str] | None:
     """The types in `(i32, tensordesc<fp16[64, 64]>)`; None for the type of a single argument."""
     stripped = text.strip() if isinstance(text, str) else ""
     if not (stripped.startswith("(") and stripped.endswith(")")):
         return None
-    return [item.strip() for item in re.split(r",(?![^\[]*\])", stripped[1:-1]) if item.strip()]
+    items, depth = [""], 0
+    for character in stripped[1:-1]:
+        depth += (character in "[(<") - (character in "])>")
+        if character == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items if item.strip()]
 
 
 def argument_types(

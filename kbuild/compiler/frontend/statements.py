@@ -23,9 +23,24 @@ def read_pass(visitor: Visitor, node: ast.Pass, rest: Sequence[Item]) -> State:
 def read_expression_statement(visitor: Visitor, node: ast.Expr, rest: Sequence[Item]) -> State:
     if isinstance(node.value, ast.Constant):  # a docstring, or `...`
         return None
+    if visitor.frame.pure and _grow_list(visitor, node.value):
+        return None
     visitor.expression(node.value)
     _check_used(visitor, node.value)
     return None
+
+
+def _grow_list(visitor: Visitor, node: ast.expr) -> bool:
+    """`items.append(x)` and `items.extend(xs)` in a function that runs while compiling; whether it is one."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr not in ("append", "extend") or not isinstance(node.func.value, ast.Name):
+        return False
+    items, given = visitor.expression(node.func.value), visitor.expression(node.args[0])
+    if not isinstance(items, tuple):
+        return False
+    bind(visitor, node.func.value, (*items, given) if node.func.attr == "append" else (*items, *given))
+    return True
 
 
 def _check_used(visitor: Visitor, node: ast.expr) -> None:
@@ -69,7 +84,9 @@ def read_annotated_assign(visitor: Visitor, node: ast.AnnAssign, rest: Sequence[
 
 @reads(ast.AugAssign)
 def read_augmented_assign(visitor: Visitor, node: ast.AugAssign, rest: Sequence[Item]) -> State:
-    if not isinstance(node.target, ast.Name):
+    if not isinstance(node.target, ast.Name) and not (
+        isinstance(node.target, ast.Subscript) and visitor.frame.pure
+    ):
         bind(visitor, node.target, None)  # says why not
     left = visitor.expression(_as_load(node.target))
     assign(visitor, node.target, operate(visitor, node, node.op, left, visitor.expression(node.value)), node)
@@ -77,6 +94,8 @@ def read_augmented_assign(visitor: Visitor, node: ast.AugAssign, rest: Sequence[
 
 
 def _as_load(target: ast.expr) -> ast.expr:
+    if isinstance(target, ast.Subscript):
+        return ast.copy_location(ast.Subscript(target.value, target.slice, ast.Load()), target)
     assert isinstance(target, ast.Name)
     return ast.copy_location(ast.Name(target.id, ast.Load()), target)
 

@@ -106,10 +106,17 @@ class CallSite:
 class Visitor:
     """One compilation: the operations made, the functions open, the errors found."""
 
-    def __init__(self, module: Module, block: Block, num_warps: int, debug: bool = False) -> None:
+    def __init__(
+        self,
+        module: Module,
+        block: Block,
+        num_warps: int,
+        debug: bool = False,
+        explicit_layouts: bool = False,
+    ) -> None:
         self.module = module
         self.builder = Builder(block)
-        self.ctx = BuildContext(self.builder, self, num_warps, debug)
+        self.ctx = BuildContext(self.builder, self, num_warps, debug, explicit_layouts)
         self.errors: dict[tuple[Any, ...], KbuildError] = {}
         self.frames: list[Frame] = []
         self.outlined: dict[tuple[Any, ...], tuple[str, Any]] = {}
@@ -129,7 +136,7 @@ class Visitor:
         self.builder.loc = self.frame.loc(node)
 
     def fail(self, node: ast.AST, message: str, help: str = "") -> NoReturn:
-        raise CompileError(message, self.frame.loc(node), help)
+        raise CompileError(self.ctx.in_dialect(message), self.frame.loc(node), self.ctx.in_dialect(help))
 
     def record(self, error: KbuildError) -> None:
         """Record an error, once per place and text."""
@@ -154,6 +161,13 @@ class Visitor:
     def argument_text(self, name: str) -> str:
         found = self._argument(name)
         return ast.unparse(found[0]) if found else ""
+
+    def compared(self, name: str) -> tuple[Any, Any] | None:
+        found = self._argument(name)
+        node = found[0] if found and found[1] is self.frame else None
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+            return None
+        return self.expression(node.left), self.expression(node.comparators[0])
 
     def _argument(self, name: str) -> tuple[ast.expr, Frame] | None:
         """The expression given for a parameter; from inside the library, what the user gave."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from kbuild.compiler.interp.formats import Array, value_dtype
-from kbuild.compiler.interp.machine import Machine, means
-from kbuild.compiler.interp.memory import SharedTile
+from kbuild.compiler.interp.machine import Machine, PendingCopy, means
+from kbuild.compiler.interp.memory import MissingTile, SharedTile
 from kbuild.compiler.interp.tensor import masked_load, matmul_add
-from kbuild.compiler.ir.types import MemDescType, like
+from kbuild.compiler.ir.types import MemDescType, bit_width, like
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -24,16 +24,19 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
+    MemDescReinterpret,
+    MemDescReshape,
     MemDescSubslice,
     MemDescTrans,
     OpaqueCopy,
+    SetAutoLayout,
     WarpIf,
 )
 from kbuild.errors import InterpretError
 
 
-@means(OpaqueCopy, ConvertLayout)
-def same_elements(machine: Machine, op: OpaqueCopy | ConvertLayout) -> Array:
+@means(OpaqueCopy, ConvertLayout, SetAutoLayout)
+def same_elements(machine: Machine, op: OpaqueCopy | ConvertLayout | SetAutoLayout) -> Array:
     return machine[op.src]
 
 
@@ -80,7 +83,9 @@ def memdesc_index(machine: Machine, op: MemDescIndex) -> SharedTile:
     tile: SharedTile = machine[op.src]
     index = int(machine[op.index])
     if not 0 <= index < tile.offsets.shape[0]:
-        raise InterpretError(f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
+        type_ = op.results[0].type
+        assert isinstance(type_, MemDescType)
+        return MissingTile(type_, f"buffer {index} of {tile.offsets.shape[0]}", op.loc)
     return _view(tile, tile.offsets[index], op.results[0].type)
 
 
@@ -99,6 +104,21 @@ def memdesc_trans(machine: Machine, op: MemDescTrans) -> SharedTile:
     return _view(tile, tile.offsets.transpose(op.order), op.results[0].type)
 
 
+@means(MemDescReshape)
+def memdesc_reshape(machine: Machine, op: MemDescReshape) -> SharedTile:
+    tile: SharedTile = machine[op.src]
+    return _view(tile, tile.offsets.reshape(op.shape), op.results[0].type)
+
+
+@means(MemDescReinterpret)
+def memdesc_reinterpret(machine: Machine, op: MemDescReinterpret) -> SharedTile:
+    tile: SharedTile = machine[op.src]
+    type_ = op.results[0].type
+    assert isinstance(type_, MemDescType) and isinstance(op.src.type, MemDescType)
+    first = int(tile.offsets.min()) * bit_width(op.src.type.element) // 8
+    return SharedTile.allocate(type_, tile.data, tile.start + first)
+
+
 def _view(tile: SharedTile, offsets: Array, type_: object) -> SharedTile:
     assert isinstance(type_, MemDescType)
     return tile.view(offsets, type_)
@@ -115,7 +135,7 @@ def async_copy_global_to_local(machine: Machine, op: AsyncCopyGlobalToLocal) -> 
     )
     values = masked_load(machine, machine[op.src], mask, other, like(op.src_type, tile.type.element), op.loc)
     tile.spoil()
-    machine.copies.append((tile, values))
+    machine.copies.append(PendingCopy(tile, values))
 
 
 @means(AsyncCommitGroup)
@@ -129,8 +149,8 @@ def async_wait(machine: Machine, op: AsyncWait) -> None:
     """All groups but the last `num` land now."""
     finished = len(machine.groups) - op.num
     for group in machine.groups[: max(finished, 0)]:
-        for tile, values in group:
-            tile.write(values)
+        for one in group:
+            one.land()
     del machine.groups[: max(finished, 0)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from kbuild.compiler.interp.formats import Array, value_dtype
 from kbuild.compiler.interp.memory import GlobalMemory, SharedTile
 from kbuild.compiler.interp.programs import Index, Programs, spin_of
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
-from kbuild.compiler.ops.control import Call, Condition, For, If, Return, While, Yield
+from kbuild.compiler.ops.control import Call, For, If, While
 from kbuild.errors import InterpretError
 
 Meaning = Callable[["Machine", Any], Any]
@@ -60,6 +61,20 @@ class PendingValue:
         self.ended = True
 
 
+class PendingCopy:
+    """A copy into a tile that may not have landed."""
+
+    def __init__(self, tile: SharedTile, values: Array) -> None:
+        self.tile, self.values = tile, values
+        self.has_landed = False
+
+    def land(self) -> None:
+        """The copy is complete, if it was not."""
+        if not self.has_landed:
+            self.tile.write(self.values)
+        self.has_landed = True
+
+
 class Machine:
     """One program of the grid: the values defined so far, and the memory."""
 
@@ -81,17 +96,25 @@ class Machine:
         self.values: dict[Value, Any] = {}
         self.shared = np.full(shared, 0xFF, np.uint8)
         """Dynamic shared memory: all bits set, which is NaN, until something is written."""
-        self.copies: list[tuple[SharedTile, Array]] = []
-        """Asynchronous copies issued and in no group yet, with the values they bring."""
-        self.groups: list[list[tuple[SharedTile, Array]]] = []
+        self.copies: list[PendingCopy] = []
+        """Asynchronous copies issued and in no group yet."""
+        self.groups: list[list[PendingCopy]] = []
         self.counting: dict[tuple[int, int], Any] = {}
         """Barriers in shared memory that count the bytes of copies, by where they are."""
         self.outgoing: list[Any] = []
         """Copies from tiles to memory that may not have been done, oldest first."""
         self.turns: Any = None
-        """The producer that runs beside the program, and when it runs; None without one."""
+        """The parts of the program that run at once, of which this is one; None where there are none."""
         self.dots: list[PendingValue] = []
         """Asynchronous dots issued and not waited for, oldest first."""
+
+    def part(self) -> Machine:
+        """A part of the program whose warps run beside the others: it shares memory and the values so far, and
+        issues copies and dots of its own."""
+        other = copy(self)
+        other.values = dict(self.values)
+        other.copies, other.groups, other.outgoing, other.dots = [], [], [], []
+        return other
 
     def __getitem__(self, value: Value) -> Any:
         """What reading a value gives; `values` has what is passed on."""
@@ -108,7 +131,7 @@ class Machine:
         values = self.values
         values.update(zip(block.arguments, arguments))
         for op in block:
-            if isinstance(op, Yield | Return | Condition) or op.op_name == "tt.reduce.return":
+            if op.is_terminator:
                 return tuple(values[operand] for operand in op.operands)
             meaning = meaning_of(type(op))
             if meaning is None:
@@ -122,15 +145,15 @@ class Machine:
 
     def write_copies(self, count: int) -> None:
         """The oldest copies from tiles are done: in any order, so here the last comes first."""
-        for copy in reversed(self.outgoing[:count]):
-            copy.write(self)
+        for one in reversed(self.outgoing[:count]):
+            one.write(self)
         del self.outgoing[:count]
 
     def finish(self) -> None:
-        """The program ends, and its copies with it."""
-        for copy in self.outgoing:
-            if not copy.is_read:
-                raise InterpretError("a program ends while TMA reads its shared memory", copy.op.loc)
+        """The program, or a part of it, ends, and its copies with it."""
+        for one in self.outgoing:
+            if not one.is_read:
+                raise InterpretError("a program ends while TMA reads its shared memory", one.op.loc)
         self.write_copies(len(self.outgoing))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -216,7 +217,7 @@ class SharedTile:
         """A tile, or several one after the other, at `start` of some bytes."""
         offsets = tile_offsets(MemDescType(type_.tile_shape, type_.element, type_.layout))
         if type_.buffers is not None:
-            size = 1 << type_.layout.bits("offset")
+            size = type_.tile_bytes // np.dtype(memory_dtype(type_)).itemsize
             offsets = offsets + np.arange(type_.buffers).reshape(-1, *[1] * offsets.ndim) * size
         return cls(data, start, offsets, type_)
 
@@ -241,6 +242,16 @@ class SharedTile:
         self._elements()[self.offsets] = bits
 
 
+class MissingTile(SharedTile):
+    """What an index beyond an allocation names: any use but one that its predicate rules out is an error."""
+
+    def __init__(self, type_: MemDescType, message: str, loc: Loc | None) -> None:
+        self.type, self.message, self.loc = type_, message, loc
+
+    def __getattr__(self, name: str) -> Any:
+        raise InterpretError(self.message, self.loc)
+
+
 @lru_cache(maxsize=256)
 def tile_offsets(type_: MemDescType) -> Array:
     """For each element of a tile, its offset in elements, by the tile's layout."""
@@ -252,4 +263,5 @@ def tile_offsets(type_: MemDescType) -> Array:
     # A layout with copies (a subslice's) reaches an element several times: its lowest offset is the element's
     # place.
     offsets[positions[::-1]] = np.arange(len(positions))[::-1]
+    offsets = offsets + sum(offsets // interval * padding for interval, padding in type_.gaps)
     return offsets.reshape(type_.tile_shape)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kbuild.compiler.interp.formats import Array
-from kbuild.compiler.interp.machine import Machine, PendingValue, means
+from kbuild.compiler.interp.machine import Machine, PendingCopy, PendingValue, means
 from kbuild.compiler.interp.memory import SharedTile
-from kbuild.compiler.interp.tensor import combine_at, matmul_add
+from kbuild.compiler.interp.tensor import BlockPointer, combine_at, matmul_add
 from kbuild.compiler.ir.core import Op
+from kbuild.compiler.ir.nesting import warps_of
+from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
+    AsyncCopyMbarrierArrive,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
@@ -59,7 +62,10 @@ def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | PendingDot:
             value = tiles[-1][1]
         operands.append(value)
     c = machine.values[op.c]
-    total = matmul_add(operands[0], operands[1], c.value if isinstance(c, PendingValue) else c, op.c.type)
+    start = c.value if isinstance(c, PendingValue) else c
+    if op.use_acc is not None and not machine[op.use_acc]:
+        c, start = None, np.zeros_like(start)
+    total = matmul_add(operands[0], operands[1], start, op.c.type)
     if not op.is_async:
         end_dots(machine, 0)
         return total
@@ -70,8 +76,9 @@ def warp_group_dot(machine: Machine, op: WarpGroupDot) -> Array | PendingDot:
 
 @means(WarpGroupDotWait)
 def warp_group_dot_wait(machine: Machine, op: WarpGroupDotWait) -> tuple[Array, ...]:
+    """Those of the last `pendings` dots are passed on as they are, and have not ended."""
     end_dots(machine, op.pendings)
-    return tuple(machine[value] for value in op.values)
+    return tuple(machine.values[value] for value in op.values)
 
 
 def end_dots(machine: Machine, pendings: int) -> None:
@@ -104,17 +111,47 @@ class TensorMapValue:
 
 @dataclass
 class Counting:
-    """A barrier: the parity of the phase under way, the bytes it waits for (None before any are expected),
-    and the copies."""
+    """A barrier.  A phase that counts copies completes when it is waited for, as late as possible; another one as
+    soon as all have arrived."""
 
+    arrivals: int
+    """Arrivals that each phase needs."""
+    pending: int
+    """Those that the phase under way still needs."""
     phase: int = 0
-    expected: int | None = None
+    """The parity of the phase under way."""
+    expected: int = 0
+    """The bytes that it waits for."""
     copies: list[tuple[SharedTile, Array]] = field(default_factory=list)
+    """Those by TMA."""
+    threads_copies: list[PendingCopy] = field(default_factory=list)
+    """Those of threads that arrive when they have landed."""
+
+    def arrive(self, count: int, op: Op) -> None:
+        """So many arrivals.  Raises InterpretError where the phase needs fewer."""
+        if count > self.pending:
+            raise InterpretError(
+                "a barrier is used again before its phase was waited for, or has more arrivals than it was made for: "
+                f"{count} where {self.pending} of {self.arrivals} are missing",
+                op.loc,
+            )
+        self.pending -= count
+        if not self.pending and not (self.expected or self.copies or self.threads_copies):
+            self.advance()
 
     @property
     def is_complete(self) -> bool:
-        """Whether the bytes of all copies are those that were expected."""
-        return self.expected == sum(tile.type.tile_bytes for tile, _ in self.copies)
+        """Whether all have arrived, and the bytes of all copies are those that were expected."""
+        return not self.pending and self.expected == sum(tile.type.tile_bytes for tile, _ in self.copies)
+
+    def advance(self) -> None:
+        """The phase is complete: its copies land."""
+        for tile, values in self.copies:
+            tile.write(values)
+        for copy in self.threads_copies:
+            copy.land()
+        self.phase, self.pending, self.expected = self.phase ^ 1, self.arrivals, 0
+        self.copies, self.threads_copies = [], []
 
 
 def _places(tile: SharedTile) -> list[tuple[int, int]]:
@@ -131,74 +168,103 @@ def _counting(machine: Machine, tile: SharedTile, op: Op) -> Counting:
 @means(InitBarrier)
 def init_barrier(machine: Machine, op: InitBarrier) -> None:
     for place in _places(machine[op.barriers]):
-        machine.counting[place] = Counting()
+        machine.counting[place] = Counting(op.arrivals, op.arrivals)
 
 
 @means(InvalBarrier)
 def inval_barrier(machine: Machine, op: InvalBarrier) -> None:
     for place in _places(machine[op.barriers]):
-        barrier = machine.counting.pop(place)
-        if barrier.copies or barrier.expected is not None:
+        barrier = machine.counting.pop(place, None)
+        if barrier is None:
+            raise InterpretError(f"{op.op_name} of a barrier that was not made", op.loc)
+        if barrier.copies or barrier.expected or barrier.threads_copies:
             raise InterpretError("a barrier ends before the copies that it counts", op.loc)
 
 
 @means(BarrierExpect)
 def barrier_expect(machine: Machine, op: BarrierExpect) -> None:
-    barrier = _counting(machine, machine[op.barrier], op)
     if machine[op.predicate]:
-        if barrier.expected is not None:
-            raise InterpretError("a barrier is used again before its phase was waited for", op.loc)
-        barrier.expected = op.bytes
+        barrier = _counting(machine, machine[op.barrier], op)
+        barrier.expected += op.bytes
+        barrier.arrive(1, op)
 
 
 @means(WaitBarrier)
 def wait_barrier(machine: Machine, op: WaitBarrier) -> None:
     """The phase completes now, as late as possible."""
+    if op.predicate is not None and not machine[op.predicate]:
+        return
     barrier = _counting(machine, machine[op.barrier], op)
     phase = int(machine[op.phase])
 
     def is_waiting() -> bool:
         return phase == barrier.phase and not barrier.is_complete
 
-    while is_waiting():
-        if machine.turns is None or not machine.turns.give(is_waiting):
-            raise InterpretError("a wait that never ends: the bytes expected are not those copied", op.loc)
-    if phase != barrier.phase:
-        return
-    for tile, values in barrier.copies:
-        tile.write(values)
-    barrier.phase, barrier.expected, barrier.copies = barrier.phase ^ 1, None, []
+    if is_waiting() and machine.turns is not None:
+        machine.turns.wait(is_waiting, op)
+    elif is_waiting():
+        raise InterpretError(f"a wait that never ends: {_missing(barrier)}", op.loc)
+    if phase == barrier.phase:
+        barrier.advance()
+
+
+def _missing(barrier: Counting) -> str:
+    """What a phase that is not complete lacks."""
+    bytes_ = sum(tile.type.tile_bytes for tile, _ in barrier.copies)
+    if bytes_ != barrier.expected:
+        return f"the bytes expected are not those copied: {barrier.expected} and {bytes_}"
+    return f"{barrier.pending} of {barrier.arrivals} arrivals are missing"
 
 
 @means(ArriveBarrier)
 def arrive_barrier(machine: Machine, op: ArriveBarrier) -> None:
-    """All warps arrive at once, which completes the phase; the tiles that others may overwrite are lost."""
-    barrier = _counting(machine, machine[op.barrier], op)
+    """All warps arrive at once, or one thread for all; the tiles that others may overwrite are lost."""
     if machine[op.predicate]:
-        barrier.phase ^= 1
+        barrier = _counting(machine, machine[op.barrier], op)
+        barrier.arrive(barrier.arrivals if op.count is None else op.count, op)
         for tile in op.tiles:
             machine[tile].spoil()
 
 
+@means(AsyncCopyMbarrierArrive)
+def async_copy_mbarrier_arrive(machine: Machine, op: AsyncCopyMbarrierArrive) -> None:
+    """All threads arrive, each when its copies have landed."""
+    barrier = _counting(machine, machine[op.barrier], op)
+    barrier.threads_copies += [one for group in (*machine.groups, machine.copies) for one in group]
+    if op.no_increment:
+        barrier.arrive(32 * warps_of(op), op)
+
+
 @means(AsyncTmaCopyGlobalToLocal)
 def async_tma_copy_global_to_local(machine: Machine, op: AsyncTmaCopyGlobalToLocal) -> None:
-    barrier = _counting(machine, machine[op.barrier], op)
     if not machine[op.predicate]:
         return
+    barrier = _counting(machine, machine[op.barrier], op)
     tile, type_ = machine[op.dst], op.tile
     addresses, inside = _block(machine, op)
     found = machine.memory.load(addresses[inside], type_.element, op.loc)
-    values = np.full(type_.tile_shape, machine[op.desc].fill, found.dtype)
+    values = np.full(type_.tile_shape, _tensor(machine[op.desc], op).fill, found.dtype)
     values[inside] = found
     tile.spoil()
     barrier.copies.append((tile, values))
+
+
+def _tensor(
+    value: TensorMapValue | BlockPointer, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal
+) -> TensorMapValue:
+    """The tensor of a map, or of a descriptor that has none yet."""
+    if isinstance(value, TensorMapValue):
+        return value
+    size = bit_width(op.tile) // 8
+    fill = float("nan") if value.padding == "nan" else 0.0
+    return TensorMapValue(value.base, value.shape, tuple(stride * size for stride in value.strides), fill)
 
 
 def _block(
     machine: Machine, op: AsyncTmaCopyGlobalToLocal | AsyncTmaCopyLocalToGlobal
 ) -> tuple[Array, Array]:
     """The addresses of a tile's elements in the tensor of a map, and which of them lie in it."""
-    tensor, shape = machine[op.desc], op.tile.tile_shape
+    tensor, shape = _tensor(machine[op.desc], op), op.tile.tile_shape
     begin = int(machine[op.indices[-1]]) * tensor.pitches[-1]
     if begin % _UNIT:
         raise InterpretError(

@@ -463,6 +463,9 @@ class Module:
 
     def __init__(self, functions: Sequence[Func] = ()) -> None:
         self.functions: dict[str, Func] = {function.name: function for function in functions}
+        self.signature: tuple[tuple[str, str], ...] = ()
+        """Of a kernel that was read from Python, name and type of each run-time argument, as signatures spell them.
+        The text of a module does not have it."""
 
     def add(self, function: Func) -> Func:
         self.functions[function.name] = function

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kbuild.compiler.ir.core import Module
+from kbuild.compiler.ir.core import Module, Value
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.verify import verify
 from kbuild.errors import CompileError, InternalError, KbuildError, Loc
 
 
-def read_module(text: str, file: str) -> Module:
-    """The module of a text from any source.  Raises `CompileError` where it breaks a rule of the IR."""
+def read_module(text: str, file: str, names: dict[str, Value] | None = None) -> Module:
+    """The module of a text from any source; `names` gets its values by name.  Raises `CompileError` where it breaks a
+    rule of the IR."""
     with blamed_on(file):
-        module = parse_module(text, file, with_places=True)
+        return verified(parse_module(text, file, with_places=True, names=names), file)
+
+
+def verified(module: Module, file: str) -> Module:
+    """A module that keeps the rules of the IR.  Raises `CompileError` where the one given does not."""
+    with blamed_on(file):
         for function in module.functions.values():
             verify(function)
     return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.compiler.ir.core import Block, Op
+from kbuild.compiler.ir.core import Block, Func, Op
 
 
 def ancestors(op: Op) -> Iterator[Op]:
@@ -28,3 +28,13 @@ def is_within(block: Block, outer: Block) -> bool:
     while inner is not None and inner is not outer:
         inner = inner.parent.parent if inner.parent is not None else None
     return inner is outer
+
+
+def warps_of(op: Op) -> int:
+    """The number of warps that run an operation: those of the partition or function around it."""
+    for around in ancestors(op):
+        if "num_warps" in around.attribute_fields:
+            return around.attributes["num_warps"]
+        if isinstance(around, Func):
+            return around.attrs["num_warps"]
+    raise AssertionError("the operation is in no function")

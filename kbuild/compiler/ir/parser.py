@@ -23,20 +23,26 @@ _TOKEN = re.compile(
       | (?P<mark>[-(){}\[\]<>=,:])""",
     re.VERBOSE,
 )
+_RESULTS = re.compile(r"%[\w.$]+(?:\s*,\s*%[\w.$]+)*\s*:")
+"""The results of the next operation, after one whose list of operands is empty."""
 _WHOLE = re.compile(r"\s*(\d+(?:x\d+)*)")
 _SHAPE = re.compile(r"(?:(\d+) x )?((?:\d+x)*)")
 _LAYOUT_LINE = re.compile(r"^(#\w+) = (.+)$", re.MULTILINE)
 
 
-def parse_module(text: str, file: str = "<ir>", with_places: bool = False) -> Module:
+def parse_module(
+    text: str, file: str = "<ir>", with_places: bool = False, names: dict[str, Value] | None = None
+) -> Module:
     """The module a text describes.  Raises `CompileError` at the place where the text is wrong.
 
-    `with_places` gives each operation without a location that of its line in the text.
+    `with_places` gives each operation without a location that of its line in the text.  `names` gets the values by
+    the names that they have there, `%x`; of those in several functions, the first.
     """
     register_source(file, text)
     aliases = {match[1]: match[2] for match in _LAYOUT_LINE.finditer(text)}
     blanked = _LAYOUT_LINE.sub(lambda match: " " * len(match[0]), text)
     parser = _IrParser(blanked, file, aliases, with_places)
+    parser.names = names
     module = Module()
     module.add(parser.function())
     while parser.kind != "end":
@@ -51,6 +57,7 @@ class _IrParser:
         self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
         self.position = 0
         self.values: dict[str, Value] = {}
+        self.names: dict[str, Value] | None = None
         self.advance()
 
     # Tokens
@@ -217,6 +224,8 @@ class _IrParser:
             self.fail(f"%{name} is defined twice")
         value.name = "" if name.isdigit() else name
         self.values[name] = value
+        if self.names is not None:
+            self.names.setdefault(f"%{name}", value)
 
     def use(self) -> Value:
         if self.kind == "value" and self.token[1:] not in self.values:
@@ -288,7 +297,7 @@ class _IrParser:
         given.update(dict.fromkeys(lists, ()))
         if list(cls.operand_fields) == lists and len(lists) == 1:
             items = []
-            while self.kind == "value":
+            while self.kind == "value" and not _RESULTS.match(self.text, self.start):
                 items.append(self.use())
                 if not self.accept(","):
                     break

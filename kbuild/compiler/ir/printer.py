@@ -12,6 +12,7 @@ default are left out. Layouts print once, as aliases at the top.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
@@ -20,9 +21,30 @@ from kbuild.compiler.layout import LinearLayout, describe
 from kbuild.errors import Loc
 
 
-def print_module(module: Module, locations: bool = False) -> str:
-    """The text of all functions, layout aliases first; with `locations`, each operation's place at its end."""
-    printer = _Printer(locations)
+class Notes:
+    """Comments in the text: at the end of the first line of an operation, and on lines of their own at the start of a
+    block."""
+
+    def __init__(self, texts: Mapping[Op | Block, Sequence[str]]) -> None:
+        self.texts = texts
+
+    def beside(self, op: Op) -> str:
+        """The comment of an operation, or nothing."""
+        found = self.texts.get(op, ())
+        return f"  // {'; '.join(found)}" if found else ""
+
+    def within(self, block: Block, indent: str) -> list[str]:
+        """The lines at the start of a block."""
+        return [f"{indent}// {text}" for text in self.texts.get(block, ())]
+
+
+_WITHOUT_NOTES = Notes({})
+
+
+def print_module(module: Module, locations: bool = False, notes: Notes = _WITHOUT_NOTES) -> str:
+    """The text of all functions, layout aliases first; with `locations`, each operation's place at its end, and with
+    `notes` comments, which readers skip."""
+    printer = _Printer(locations, notes)
     bodies = [printer.function(function) for function in module.functions.values()]
     aliases = [f"{alias} = {text}" for text, alias in printer.aliases.items()]
     return "\n".join([*aliases, *([""] if aliases else []), *bodies])
@@ -30,14 +52,14 @@ def print_module(module: Module, locations: bool = False) -> str:
 
 def print_op(op: Op) -> str:
     """The text of one operation, for messages."""
-    printer = _Printer(False)
+    printer = _Printer(False, _WITHOUT_NOTES)
     printer.op(op, "")
     return "\n".join(printer.lines)
 
 
 class _Printer:
-    def __init__(self, locations: bool) -> None:
-        self.locations = locations
+    def __init__(self, locations: bool, notes: Notes) -> None:
+        self.locations, self.notes = locations, notes
         self.aliases: dict[str, str] = {}
         self.by_layout: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
@@ -56,6 +78,7 @@ class _Printer:
         self.lines.append(
             f"tt.func @{func.name}({', '.join(arguments)}){attributes} {{{self.location(func.loc)}"
         )
+        self.lines += self.notes.within(func.body, "  ")
         for op in func.body:
             self.op(op, "  ")
         self.lines.append("}\n")
@@ -77,16 +100,19 @@ class _Printer:
         }
         if attributes:
             line += " " + self.attribute(attributes)
+        note = self.notes.beside(op)
         for field in op.region_fields:
             block: Block = getattr(op, field)
             arguments = ", ".join(
                 f"{self.name(argument)}: {self.type(argument.type)}" for argument in block.arguments
             )
-            self.lines.append(f"{line} {field}({arguments}) {{")
+            self.lines.append(f"{line} {field}({arguments}) {{{note}")
+            self.lines += self.notes.within(block, indent + "  ")
+            note = ""
             for inner in block:
                 self.op(inner, indent + "  ")
             line = indent + "}"
-        self.lines.append(line + self.location(op.loc))
+        self.lines.append(line + self.location(op.loc) + note)
 
     def operands(self, op: Op) -> str:
         parts: list[str] = []

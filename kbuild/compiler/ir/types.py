@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.layout import LinearLayout, gaps_of, moved_up
 
 
 class Type:
@@ -139,9 +139,16 @@ class MemDescType(Type):
         return self.shape[len(self.shape) - self.layout.rank :]
 
     @property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """Where places stay empty: pairs of an interval and the padding after it, in elements."""
+        return gaps_of(self.layout)
+
+    @property
     def tile_bytes(self) -> int:
-        """Bytes of one buffer; a truth value takes a whole one."""
-        return (1 << self.layout.bits("offset")) * max(bit_width(self.element), 8) // 8
+        """Bytes of one buffer; a truth value takes a whole one.  Gaps do not change where buffers begin beside the
+        banks."""
+        count, size = 1 << self.layout.bits("offset"), max(bit_width(self.element), 8) // 8
+        return (moved_up(count - 1, self.gaps) + 1) * size + 127 & -128 if self.gaps else count * size
 
     @property
     def size_bytes(self) -> int:

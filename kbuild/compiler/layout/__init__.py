@@ -1,7 +1,9 @@
 """Where tensor elements live: linear layouts, the named ones, and how to convert from one to
 another."""
 
+from kbuild.compiler.layout.boxes import tma_box
 from kbuild.compiler.layout.convert import classify, register_moves, warps_are_apart
+from kbuild.compiler.layout.halves import joined_layout, split_layout
 from kbuild.compiler.layout.linear import IN_DIMS, SHARED_DIMS, Conversion, LinearLayout, all_sums, axis_bits
 from kbuild.compiler.layout.named import (
     blocked,
@@ -20,6 +22,7 @@ from kbuild.compiler.layout.named import (
     wgmma_shared,
     widened,
 )
+from kbuild.compiler.layout.padded import PaddedLayout, gaps_of, moved_up
 from kbuild.compiler.layout.scratch import SharedPlan, SharedRound, shared_plan
 from kbuild.compiler.layout.shared import (
     LdmatrixPlan,
@@ -27,6 +30,7 @@ from kbuild.compiler.layout.shared import (
     Swizzle,
     bank_conflicts,
     best_swizzle,
+    conflicts_per_wavefront,
     ldmatrix_fits,
     matrix_swizzle,
     offset_map,
@@ -36,7 +40,8 @@ from kbuild.compiler.layout.shared import (
 )
 from kbuild.compiler.layout.show import show
 from kbuild.compiler.layout.shuffles import Affine, ShufflePlan, ShuffleRound, shuffle_plan
-from kbuild.compiler.layout.text import describe, parse_layout
+from kbuild.compiler.layout.text import author_text, describe, parse_layout
+from kbuild.compiler.layout.written import PendingLayout, WrittenLayout
 
 __all__ = [
     "IN_DIMS",
@@ -45,26 +50,34 @@ __all__ = [
     "Conversion",
     "LdmatrixPlan",
     "LinearLayout",
+    "PaddedLayout",
+    "PendingLayout",
     "SharedAccess",
     "SharedPlan",
     "SharedRound",
     "ShufflePlan",
     "ShuffleRound",
     "Swizzle",
+    "WrittenLayout",
     "all_sums",
+    "author_text",
     "axis_bits",
     "bank_conflicts",
     "best_swizzle",
     "blocked",
     "classify",
     "coalesced",
+    "conflicts_per_wavefront",
     "default_blocked",
     "describe",
     "dot_operand",
     "fma_operand",
+    "gaps_of",
+    "joined_layout",
     "ldmatrix_fits",
     "matrix_swizzle",
     "mma_accumulator",
+    "moved_up",
     "offset_map",
     "parse_layout",
     "register_moves",
@@ -73,9 +86,11 @@ __all__ = [
     "show",
     "shuffle_plan",
     "slice_of",
+    "split_layout",
     "stored_by_warps",
     "swizzled",
     "thread_grid",
+    "tma_box",
     "total_bytes",
     "unswizzled",
     "warps_are_apart",

@@ -165,13 +165,17 @@ def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
 
 
 def mma_accumulator(
-    shape: Sequence[int], warps: Sequence[int], instruction: tuple[int, int] = (16, 8)
+    shape: Sequence[int],
+    warps: Sequence[int],
+    instruction: tuple[int, int] = (16, 8),
+    rows_first: bool = True,
 ) -> LinearLayout:
     """The C and D fragments of mma.sync and wgmma (PTX: row = g + 8*(i>>1), column = 2*t + (i&1)), tiled over
     warps.
 
     The last two axes are rows and columns, axes before them are batches.  `warps` counts warps along each
-    axis of the shape (batches may be left out); along M they are numbered first, then along N, then batches.
+    axis of the shape (batches may be left out); along M they are numbered first, then along N (without
+    `rows_first` the other way around), then batches.
     `instruction` holds the rows (16, or 8 for f64) and columns (8; the n of wgmma) that one instruction gives
     to one warp.  Register bits: two columns, row + 8, columns of the instruction, then repetitions along N, M
     and the batches.
@@ -184,7 +188,7 @@ def mma_accumulator(
     tile.place("lane", row, 8)
     tile.place("register", row, rows // 8)
     tile.place("register", column, columns // 8)
-    for axis in _warp_order(len(shape)):
+    for axis in _warp_order(len(shape), rows_first):
         tile.place("warp", axis, _warps_along(warps, len(shape), axis))
     return tile.repeat(reversed(range(len(shape))))
 
@@ -207,11 +211,12 @@ def dot_operand(
     index: int,
     k_width: int,
     instruction: tuple[int, int] = (16, 8),
+    rows_first: bool = True,
 ) -> LinearLayout:
     """The A (index 0, shape M x K) or B (index 1, shape K x N) fragment of mma.sync, and A of wgmma, tiled
     over warps.
 
-    `warps` and `instruction` are those of the accumulator; `k_width` counts the elements along K in one
+    `warps`, `instruction` and `rows_first` are those of the accumulator; `k_width` counts the elements along K in one
     32-bit register: 4 for 8-bit, 2 for 16-bit, 1 for tf32 and f64.  A is replicated over the warps along N, B
     over those along M.
     """
@@ -223,7 +228,7 @@ def dot_operand(
     tile.place("lane", outer, 8)
     tile.place("register", outer, instruction[index] // 8)
     tile.place("register", inner, 2)
-    for axis in _warp_order(len(shape)):
+    for axis in _warp_order(len(shape), rows_first):
         count = _warps_along(warps, len(shape), axis)
         if axis == inner:
             tile.replicate("warp", count)
@@ -232,9 +237,10 @@ def dot_operand(
     return tile.repeat((inner, outer, *reversed(range(row))))
 
 
-def _warp_order(rank: int) -> list[int]:
-    """The axes in the order in which tensor-core layouts number their warps: M, N, then batches."""
-    return [rank - 2, rank - 1, *reversed(range(rank - 2))]
+def _warp_order(rank: int, rows_first: bool) -> list[int]:
+    """The axes in the order in which tensor-core layouts number their warps: M, N, or N, M, then batches."""
+    matrix = [rank - 2, rank - 1] if rows_first else [rank - 1, rank - 2]
+    return [*matrix, *reversed(range(rank - 2))]
 
 
 def _warps_along(warps: Sequence[int], rank: int, axis: int) -> int:

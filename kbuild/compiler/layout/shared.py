@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
-from math import prod
 from typing import NamedTuple
 
 from kbuild.compiler.layout import f2
 from kbuild.compiler.layout.linear import LinearLayout, all_sums
 from kbuild.compiler.layout.named import swizzled
+from kbuild.compiler.layout.padded import Gaps, gaps_of, moved_up, together
 
 BANK_ROW_BYTES = 128
 """Bytes that one wavefront serves: 32 banks of 4 bytes."""
@@ -58,6 +58,8 @@ class SharedAccess(NamedTuple):
     """The offset that each warp bit adds (XOR)."""
     block: tuple[int, ...]
     """The offset that each block bit adds (XOR)."""
+    gaps: Gaps = ()
+    """Those of the shared layout, which move up what the offsets come to."""
 
 
 @lru_cache(maxsize=1024)
@@ -73,6 +75,8 @@ def shared_access(
     size in every thread.
     """
     images = offset_map(register_layout, shared_layout)
+    gaps = gaps_of(shared_layout)
+    max_bits = min(max_bits, together(gaps) * element_bits)
     registers = f2.Span(images["register"])
     elsewhere = _union(image for dim, part in images.items() if dim != "register" for image in part)
     vector = 1
@@ -89,6 +93,7 @@ def shared_access(
         images["lane"],
         images["warp"],
         images["block"],
+        gaps,
     )
 
 
@@ -105,9 +110,9 @@ def bank_conflicts(
 
 
 @lru_cache(maxsize=4096)
-def _extra_wavefronts(lane: tuple[int, ...], element_bits: int, vector: int) -> int:
+def _extra_wavefronts(lane: tuple[int, ...], element_bits: int, vector: int, gaps: Gaps = ()) -> int:
     words_per_lane = max(1, vector * element_bits // 32)
-    offsets = list(all_sums(lane))
+    offsets = [moved_up(offset, gaps) for offset in all_sums(lane)]
     phase = max(1, 32 // words_per_lane)
     extra = 0
     for start in range(0, len(offsets), phase):
@@ -120,13 +125,23 @@ def _extra_wavefronts(lane: tuple[int, ...], element_bits: int, vector: int) -> 
     return extra
 
 
+def conflicts_per_wavefront(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int
+) -> int:
+    """Wavefronts beyond the one that each 4 bytes of a lane need, when the tensor moves in its widest accesses."""
+    access = shared_access(register_layout, shared_layout, element_bits)
+    ideal = max(1, access.vector * element_bits // 32)
+    return _extra_wavefronts(access.lane, element_bits, access.vector, access.gaps) // ideal
+
+
 def wavefronts(
     register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, max_bits: int = 128
 ) -> int:
     """Wavefronts that one warp needs to move the whole tensor with plain vector accesses: the time they take."""
     access = shared_access(register_layout, shared_layout, element_bits, max_bits)
     ideal = max(1, access.vector * element_bits // 32)
-    return len(access.groups) * (ideal + _extra_wavefronts(access.lane, element_bits, access.vector))
+    extra = _extra_wavefronts(access.lane, element_bits, access.vector, access.gaps)
+    return len(access.groups) * (ideal + extra)
 
 
 class LdmatrixPlan(NamedTuple):
@@ -156,6 +171,8 @@ class LdmatrixPlan(NamedTuple):
     """The offset that each block bit adds (XOR)."""
     conflicts: int
     """Wavefronts of one instruction beyond the ideal of one per matrix."""
+    gaps: Gaps = ()
+    """Those of the shared layout, which move up what the offsets come to."""
 
 
 @lru_cache(maxsize=1024)
@@ -169,16 +186,16 @@ def ldmatrix_fits(
     contiguous rows; 16-bit elements may also be transposed.
     """
     images = offset_map(register_layout, shared_layout)
-    if element_bits not in (8, 16, 32) or len(images["lane"]) != 5:
+    gaps = gaps_of(shared_layout)
+    if element_bits not in (8, 16, 32) or len(images["lane"]) != 5 or together(gaps) * element_bits < 128:
         return None
     part = part or shared_layout.numel
-    return _plan_ldmatrix(images, element_bits, False, part) or _plan_ldmatrix(
-        images, element_bits, True, part
-    )
+    plans = (_plan_ldmatrix(images, element_bits, turned, part, gaps) for turned in (False, True))
+    return next((plan for plan in plans if plan is not None), None)
 
 
 def _plan_ldmatrix(
-    images: dict[str, tuple[int, ...]], element_bits: int, transposed: bool, part: int
+    images: dict[str, tuple[int, ...]], element_bits: int, transposed: bool, part: int, gaps: Gaps
 ) -> LdmatrixPlan | None:
     register, lane = images["register"], images["lane"]
     packed = 32 // element_bits
@@ -218,8 +235,33 @@ def _plan_ldmatrix(
         lane=address + (0,) * (5 - len(address)),
         warp=images["warp"],
         block=images["block"],
-        conflicts=_extra_wavefronts(address, element_bits, 4 * packed),
+        conflicts=_extra_wavefronts(address, element_bits, 4 * packed, gaps),
+        gaps=gaps,
     )
+
+
+def store_plan(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, has_stmatrix: bool
+) -> SharedAccess | LdmatrixPlan:
+    """How a tensor is stored to shared memory: by stmatrix where that moves more at a time than the threads alone,
+    without bank conflicts."""
+    access = shared_access(register_layout, shared_layout, element_bits)
+    if has_stmatrix and access.vector * element_bits < MAX_VECTOR_BITS:
+        matrices = ldmatrix_fits(register_layout, shared_layout, element_bits)
+        if matrices is not None and not matrices.conflicts:
+            return matrices
+    return access
+
+
+def load_plan(
+    register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, has_ldmatrix: bool
+) -> SharedAccess | LdmatrixPlan:
+    """How a tensor is loaded from shared memory.  A plain vector load of 16 bytes per lane is as good as ldmatrix, and
+    free of its rules on which lane reads what."""
+    access = shared_access(register_layout, shared_layout, element_bits)
+    if has_ldmatrix and access.vector * element_bits < MAX_VECTOR_BITS:
+        return ldmatrix_fits(register_layout, shared_layout, element_bits) or access
+    return access
 
 
 class Swizzle(NamedTuple):
@@ -299,5 +341,5 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def total_bytes(layout: LinearLayout, element_bits: int) -> int:
-    """Bytes of shared memory that a tensor occupies."""
-    return prod(layout.shape) * element_bits // 8
+    """Bytes of shared memory that a tensor occupies, from its first to its last element."""
+    return (moved_up(layout.numel - 1, gaps_of(layout)) + 1) * element_bits // 8

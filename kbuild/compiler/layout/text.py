@@ -6,6 +6,8 @@
     swizzled{vector=8, perPhase=1, maxPhase=8, order=[1,0]}
     wgmmaShared{elementBits=16, swizzleBytes=128, transposed=0}
     linear{register=[[0,1]], lane=[[0,2],[0,4],[1,0],[2,0],[4,0]], warp=[], block=[]}
+    padded{gaps=[[64,8]], offset=[[0,1],[0,2],[1,0]]}
+    auto{}
 
 A name is only a reading aid: `describe` guesses the parameters, builds the layout that they name, and uses
 the name when the layouts are equal.  With the tensor's shape, `parse_layout` gives back the layout that was
@@ -28,6 +30,8 @@ from kbuild.compiler.layout.named import (
     swizzled,
     wgmma_shared,
 )
+from kbuild.compiler.layout.padded import PaddedLayout
+from kbuild.compiler.layout.written import PendingLayout, WrittenLayout
 from kbuild.errors import CompileError
 
 Parameters = dict[str, "int | list | str"]
@@ -38,16 +42,31 @@ _MAX_ORDERS = 24
 not, a layout goes without a name."""
 _INSTRUCTIONS = ([16, 8], [8, 8], [16, 16], [16, 32], [16, 64], [16, 128], [16, 256])
 
+_WARP_ORDERS: tuple[Parameters, ...] = ({}, {"rowsFirst": 0})
+"""Tensor-core layouts number their warps along M first, and Triton's for mma.sync along N first."""
+
 
 @lru_cache(maxsize=4096)
 def describe(layout: LinearLayout) -> str:
     """The text of a layout: a named form if it has one, raw bases otherwise."""
+    if isinstance(layout, PendingLayout):
+        return _print(layout.kind, {})
+    if isinstance(layout, PaddedLayout):
+        offset = [list(layout.unflatten(basis)) for basis in layout.bases_of("offset")]
+        return _print("padded", {"gaps": [list(pair) for pair in layout.gaps], "offset": offset})
     for name, guesses in (_SHARED_GUESSES if layout.is_shared else _REGISTER_GUESSES).items():
         for parameters in guesses(layout):
             if _FORMS[name](layout.shape, parameters) == layout:
                 return _print(name, parameters)
     raw = {dim: [list(layout.unflatten(basis)) for basis in bases] for dim, bases in layout.bases}
     return _print("linear", {dim: bases for dim, bases in raw.items() if bases or dim != "block"})
+
+
+def author_text(layout: LinearLayout) -> str:
+    """A layout in a message: as its author wrote it, if he did."""
+    if isinstance(layout, PendingLayout):
+        return f"{layout.kind.title()}Layout()"
+    return str(layout.author) if isinstance(layout, WrittenLayout) else describe(layout)
 
 
 def parse_layout(text: str, shape: Sequence[int]) -> LinearLayout:
@@ -71,18 +90,30 @@ def _linear(shape: Sequence[int], parameters) -> LinearLayout:
     return LinearLayout.make(shape, **parameters)
 
 
+def _padded(shape: Sequence[int], parameters) -> LinearLayout:
+    layout = LinearLayout.make(shape, offset=parameters["offset"])
+    return PaddedLayout.of(layout, tuple((interval, padding) for interval, padding in parameters["gaps"]))
+
+
 _FORMS: dict[str, Callable[..., LinearLayout]] = {
     "blocked": lambda shape, p: blocked(
         shape, p["sizePerThread"], p["threadsPerWarp"], p["warpsPerCTA"], p["order"]
     ),
-    "mma": lambda shape, p: mma_accumulator(shape, p["warps"], tuple(p["instruction"])),
-    "dotOperand": lambda shape, p: dot_operand(shape, p["warps"], p["index"], p["kWidth"]),
+    "mma": lambda shape, p: mma_accumulator(
+        shape, p["warps"], tuple(p["instruction"]), bool(p.get("rowsFirst", 1))
+    ),
+    "dotOperand": lambda shape, p: dot_operand(
+        shape, p["warps"], p["index"], p["kWidth"], rows_first=bool(p.get("rowsFirst", 1))
+    ),
     "slice": _slice,
     "swizzled": lambda shape, p: swizzled(shape, p["vector"], p["perPhase"], p["maxPhase"], p["order"]),
     "wgmmaShared": lambda shape, p: wgmma_shared(
         shape, p["elementBits"], p["swizzleBytes"], bool(p["transposed"])
     ),
     "linear": _linear,
+    "padded": _padded,
+    "auto": lambda shape, p: PendingLayout.of(shape, "auto"),
+    "coalesced": lambda shape, p: PendingLayout.of(shape, "coalesced"),
 }
 
 
@@ -180,8 +211,8 @@ def _guess_mma(layout: LinearLayout) -> Iterator[Parameters]:
     # An accumulator with copies in other warps is rare; such layouts are operands, and read better as that.
     warps, copies = _count_along(layout, "warp") if layout.rank >= 2 else ([], 1)
     if copies == 1 and warps and layout.bases_along("lane", -1)[:2] == (2, 4):
-        for instruction in _INSTRUCTIONS:
-            yield {"warps": warps[-2:], "instruction": list(instruction)}
+        for instruction, order in product(_INSTRUCTIONS, _WARP_ORDERS):
+            yield {"warps": warps[-2:], "instruction": list(instruction), **order}
 
 
 def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
@@ -190,8 +221,8 @@ def _guess_dot_operand(layout: LinearLayout) -> Iterator[Parameters]:
     for index, inner in ((0, -1), (1, -2)):
         k_width = layout.bases_along("lane", inner)[0]
         if k_width:
-            for warps in _guess_warps(layout):
-                yield {"index": index, "warps": warps, "kWidth": k_width}
+            for warps, order in product(_guess_warps(layout), _WARP_ORDERS):
+                yield {"index": index, "warps": warps, "kWidth": k_width, **order}
 
 
 def _guess_slice(layout: LinearLayout) -> Iterator[Parameters]:
@@ -299,10 +330,13 @@ def _parse(text: str, position: int, shape: tuple[int, ...]) -> tuple[LinearLayo
         parameters[key], position = (
             _skip_layout(text, position) if key == "parent" else _value(text, position)
         )
+    end = _expect(text, position, "}")
     try:
-        return _FORMS[name](shape, parameters), _expect(text, position, "}")
+        return _FORMS[name](shape, parameters), end
     except KeyError as missing:
         raise CompileError(f"layout {name} lacks its parameter {missing.args[0]}") from None
+    except (IndexError, TypeError, ValueError) as error:
+        raise CompileError(f"layout {name} does not fit a tensor of shape {list(shape)}: {error}") from None
 
 
 def _value(text: str, position: int) -> tuple[int | list, int]:

@@ -2,9 +2,18 @@
 
 from kbuild.compiler.lower.collective import convert_layout, gather, histogram, reduce, scan
 from kbuild.compiler.lower.core import control, debug, elementwise, opaque_copy, shapes, warp_specialize
-from kbuild.compiler.lower.core.lowering import lower_module, unhandled_ops
+from kbuild.compiler.lower.core.lowering import unhandled_ops
+from kbuild.compiler.lower.core.module import lower_module
 from kbuild.compiler.lower.math import trigonometry
-from kbuild.compiler.lower.memory import async_copy, atomics, global_memory, pointers, shared_memory, tma
+from kbuild.compiler.lower.memory import (
+    async_copy,
+    atomics,
+    global_memory,
+    mbarriers,
+    pointers,
+    shared_memory,
+    tma,
+)
 from kbuild.compiler.lower.mma import dot, local_dot, wgmma
 
 __all__ = [
@@ -20,6 +29,7 @@ __all__ = [
     "histogram",
     "local_dot",
     "lower_module",
+    "mbarriers",
     "opaque_copy",
     "pointers",
     "reduce",

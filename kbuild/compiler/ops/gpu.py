@@ -5,6 +5,7 @@ from __future__ import annotations
 from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.traits import PURE, Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType, Type
+from kbuild.errors import InternalError
 
 READS, WRITES = Trait.READS, Trait.WRITES
 
@@ -16,6 +17,14 @@ class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
     src: Value
     type: Type
     scratch: int | None = None
+
+
+class SetAutoLayout(Op, name="gluon.set_auto_layout", traits=PURE):
+    """`src`, whose layout is `auto`, in the layout that is found for it: the pass `resolve_layouts` gives `src`
+    that layout, and leaves no such operation."""
+
+    src: Value
+    type: Type
 
 
 class OpaqueCopy(Op, name="ttg.again", traits=PURE):
@@ -106,6 +115,29 @@ class MemDescTrans(Op, name="ttg.memdesc_trans", traits=PURE):
         return [MemDescType(shape, type_.element, type_.layout.transpose(self.order))]
 
 
+class MemDescReshape(Op, name="ttg.memdesc_reshape", traits=PURE):
+    """The same memory under another shape, elements in row-major order."""
+
+    src: Value
+    shape: tuple[int, ...]
+
+    def infer(self) -> list[Type]:
+        type_ = self.src.type
+        assert isinstance(type_, MemDescType) and type_.buffers is None
+        return [MemDescType(self.shape, type_.element, type_.layout.reshape(self.shape))]
+
+
+class MemDescReinterpret(Op, name="ttg.memdesc_reinterpret", traits=PURE):
+    """The same memory as tiles of another type."""
+
+    src: Value
+    type: Type
+
+
+VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans, MemDescReshape, MemDescReinterpret)
+"""Operations whose result names the memory that `src` names, or a part of it."""
+
+
 class AsyncCopyGlobalToLocal(Op, name="ttg.async_copy_global_to_local", traits=READS | WRITES):
     """cp.async: the pointees of `src` into the tile `dst`; `other` (zero if absent) where `mask` is false."""
 
@@ -131,6 +163,70 @@ class AsyncWait(Op, name="ttg.async_wait", traits=WRITES):
     after it."""
 
     num: int
+
+
+class WarpPartitions(Op, name="ttg.warp_specialize", traits=WRITES):
+    """Several programs at once, each by warps of its own: `default` by the program's warps, which ends in
+    `ttg.warp_yield` with the results, and each `ttg.warp_partition` of `partitions` by further warps.  All
+    threads meet before it begins and after it ends.  `captures` are the values that partitions get as
+    arguments, by shared memory; others from outside they compute for themselves.
+
+    `registers` says how many a thread has meanwhile in each warpgroup of the launch, and `registers_before` how
+    many it has before; they are empty before the pass `place_partitions`, and where all keep what they have.  Where
+    control flow decides whether it runs, and how often, the other warps know it by its `number`, from 1.
+    """
+
+    captures: tuple[Value, ...]
+    default: Block
+    partitions: Block
+    types: tuple[Type, ...] = ()
+    registers_before: tuple[int, ...] = ()
+    registers: tuple[int, ...] = ()
+    number: int | None = None
+    scratch: int | None = None
+
+    @property
+    def workers(self) -> list[WarpPartition]:
+        """The partitions, in order."""
+        return [op for op in self.partitions if isinstance(op, WarpPartition)]
+
+    def verify(self) -> None:
+        """The results are what the default yields, and each partition takes the captures."""
+        if [value.type for value in self.default.terminator.operands] != [one.type for one in self.results]:
+            raise InternalError(
+                "ttg.warp_specialize: `default` yields other types than the results", self.loc
+            )
+        types = [value.type for value in self.captures]
+        for one in self.workers:
+            if [argument.type for argument in one.body.arguments] != types:
+                raise InternalError(
+                    "ttg.warp_specialize: a partition takes other types than the captures", one.loc
+                )
+
+
+class WarpPartition(Op, name="ttg.warp_partition", traits=WRITES):
+    """What `num_warps` warps besides the program's run: `body`, which ends in `ttg.warp_return`.  The author
+    requests so many `registers` of a thread; `first` is the number of the first warp in the launch, once the
+    pass `place_partitions` has chosen it."""
+
+    body: Block
+    num_warps: int
+    registers: int | None = None
+    first: int | None = None
+
+
+class WarpYield(Op, name="ttg.warp_yield", traits=Trait.TERMINATOR):
+    """Ends the default of a `ttg.warp_specialize` with its results."""
+
+    values: tuple[Value, ...]
+
+
+class WarpReturn(Op, name="ttg.warp_return", traits=Trait.TERMINATOR):
+    """Ends a partition of a `ttg.warp_specialize`, or the list of them."""
+
+
+class WarpDismiss(Op, name="ttg.warp_dismiss", traits=WRITES):
+    """No `ttg.warp_specialize` with a number follows: the warps that wait for one end."""
 
 
 class WarpIf(Op, name="ttg.warp_if", traits=Trait.COLLECTIVE):

@@ -19,6 +19,8 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
 
     With `swapped` the instruction computes bᵀ·aᵀ + cᵀ, whose transpose this is: then `a` is a tile of shared
     memory, and `b` a tensor, so that memory may have its rows where the instruction wants columns.
+
+    Where `use_acc` (i1) is given and false, `c` counts as zeros, whatever it is.
     """
 
     a: Value
@@ -29,6 +31,7 @@ class WarpGroupDot(Op, name="ttng.warp_group_dot", traits=READS | Trait.COLLECTI
     input_precision: str = "tf32"
     max_num_imprecise_acc: int = 0
     swapped: bool = False
+    use_acc: Value | None = None
 
     def infer(self) -> list[Type]:
         return [self.c.type]
@@ -83,25 +86,38 @@ class BarrierExpect(Op, name="ttng.barrier_expect", traits=WRITES):
 
 
 class WaitBarrier(Op, name="ttng.wait_barrier", traits=WRITES):
-    """Each thread waits until the barrier's phase of parity `phase` (i32, 0 for the first) is complete.  The
-    copies that it counts, into `tiles`, are seen then, and need no other barrier."""
+    """Each thread waits until the barrier's phase of parity `phase` (i32, 0 for the first) is complete, where
+    `predicate` holds.  The copies that it counts, into `tiles`, are seen then, and need no other barrier."""
 
     barrier: Value
     phase: Value
     tiles: tuple[Value, ...] = ()
+    predicate: Value | None = None
 
 
 class ArriveBarrier(Op, name="ttng.arrive_barrier", traits=WRITES | Trait.COLLECTIVE):
     """Each warp, where `predicate` holds, signals at the barrier that it is done with `tiles`: others may
     overwrite them. `by_dots` says that only dots have read them, for which the warp has waited.
     With several `programs` it signals at the same barrier of each program of the cluster, whose copies write
-    them."""
+    them.
+
+    With a `count`, one thread arrives so many times for all, once each has done what comes before."""
 
     barrier: Value
     predicate: Value
     tiles: tuple[Value, ...] = ()
     by_dots: bool = False
     programs: int = 1
+    count: int | None = None
+
+
+class AsyncCopyMbarrierArrive(Op, name="ttng.async_copy_mbarrier_arrive", traits=WRITES):
+    """Each thread arrives at the barrier when all of its asynchronous copies (`ttg.async_copy…`) so far have landed.
+    Such an arrival counts only if the barrier was made for it: without `no_increment` the phase first needs one
+    more."""
+
+    barrier: Value
+    no_increment: bool = False
 
 
 class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):

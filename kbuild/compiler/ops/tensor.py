@@ -8,7 +8,7 @@ from __future__ import annotations
 from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.traits import PURE, Trait
 from kbuild.compiler.ir.types import I32, DescriptorType, PointerType, TensorType, Type, element_of, like
-from kbuild.compiler.layout import LinearLayout, slice_of
+from kbuild.compiler.layout import joined_layout, slice_of, split_layout
 from kbuild.errors import InternalError
 
 READS, WRITES = Trait.READS, Trait.WRITES
@@ -105,29 +105,6 @@ class Trans(Op, name="tt.trans", traits=PURE):
         type_ = _tensor(self.src)
         shape = tuple(type_.shape[axis] for axis in self.order)
         return [type_.with_shape(shape, type_.layout.transpose(self.order) if type_.layout else None)]
-
-
-def joined_layout(layout: LinearLayout) -> LinearLayout:
-    """The layout of `tt.join`: a new minor dimension of 2, in the lowest register bit."""
-    spread = {name: tuple(basis * 2 for basis in bases) for name, bases in layout.bases}
-    spread["register"] = (1, *spread.get("register", ()))
-    return LinearLayout.make((*layout.shape, 2), **spread)
-
-
-def split_layout(layout: LinearLayout) -> LinearLayout | None:
-    """The layout of the halves of `tt.split`, the inverse of `joined_layout`; None when another bit than a
-    register's chooses the half."""
-    halves = dict(layout.bases)
-    if any(basis & 1 for name, bases in halves.items() for basis in bases if name != "register"):
-        return None
-    registers = halves.get("register", ())
-    if 1 not in registers or sum(basis & 1 for basis in registers) != 1:
-        return None
-    rest = {
-        name: tuple(b // 2 for b in bases if not (name == "register" and b == 1))
-        for name, bases in halves.items()
-    }
-    return LinearLayout.make(layout.shape[:-1], **rest)
 
 
 class Join(Op, name="tt.join", traits=PURE):

@@ -18,23 +18,42 @@ from kbuild.compiler.semantic import (
     reduce,
     shape,
 )
-from kbuild.compiler.semantic.registry import TABLES, Builtin, builtin
+from kbuild.compiler.semantic.gluon import (
+    async_copy,
+    facts,
+    mbarrier,
+    mma,
+    shared,
+    tensors,
+    tma,
+    warp_specialize,
+)
+from kbuild.compiler.semantic.registry import MEMBERS, TABLES, Builtin, builtin
 
 __all__ = [
+    "MEMBERS",
     "TABLES",
     "Builtin",
     "arith",
+    "async_copy",
     "atomic",
     "builtin",
     "cast",
     "debug",
     "descriptor",
     "dot",
+    "facts",
     "libdevice",
     "libdevice_ptx",
     "math",
+    "mbarrier",
     "memory",
+    "mma",
     "program",
     "reduce",
     "shape",
+    "shared",
+    "tensors",
+    "tma",
+    "warp_specialize",
 ]

@@ -145,13 +145,13 @@ def shift_right(ctx: BuildContext, x: Any, y: Any) -> Tensor:
 def negate(ctx: BuildContext, x: Tensor, sanitize: bool = False) -> Tensor:
     if isinstance(x.dtype, PointerDtype):
         _no_operator(ctx, "-", x.dtype)
-    return subtract(ctx, ctx.constant(0, x.dtype, x.shape), x, sanitize)  # type: ignore[arg-type]
+    return subtract(ctx, ctx.constant_like(0, x.dtype, x), x, sanitize)  # type: ignore[arg-type]
 
 
 def invert(ctx: BuildContext, x: Tensor) -> Tensor:
     if not isinstance(x.dtype, DType) or not x.dtype.is_int():
         _no_operator(ctx, "~", x.dtype)
-    return bit_xor(ctx, x, ctx.constant(-1, x.dtype, x.shape))  # type: ignore[arg-type]
+    return bit_xor(ctx, x, ctx.constant_like(-1, x.dtype, x))  # type: ignore[arg-type]
 
 
 def power(ctx: BuildContext, x: Any, y: Any) -> Tensor:
@@ -169,7 +169,7 @@ def power(ctx: BuildContext, x: Any, y: Any) -> Tensor:
         y >>= 1
         if y:
             x = multiply(ctx, x, x, sanitize=True)
-    return ctx.constant(1, x.dtype, x.shape) if result is None else result  # type: ignore[arg-type]
+    return ctx.constant_like(1, x.dtype, x) if result is None else result  # type: ignore[arg-type]
 
 
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}

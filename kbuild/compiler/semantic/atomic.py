@@ -9,6 +9,7 @@ from kbuild.compiler.ops.tensor import AtomicCAS, AtomicRMW
 from kbuild.compiler.semantic.arith import logical_not
 from kbuild.compiler.semantic.cast import bitcast_to, cast_to
 from kbuild.compiler.semantic.context import BuildContext
+from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.memory import as_mask, check_pointer, stored_value
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -39,7 +40,7 @@ def _ordering(ctx: BuildContext, sem: Any, scope: Any) -> tuple[str, str]:
 def _operands(
     ctx: BuildContext, pointer: Any, val: Any, mask: Any, name: str
 ) -> tuple[Tensor, Tensor, Tensor | None, DType]:
-    pointer = check_pointer(ctx, pointer, f"tl.{name}")
+    pointer = places.settled_by(ctx, check_pointer(ctx, pointer, f"tl.{name}"), val, mask)
     assert isinstance(pointer.dtype, PointerDtype)
     element = pointer.dtype.element_ty
     if isinstance(element, BlockType) or pointer.dtype.const:
@@ -83,7 +84,7 @@ def _extreme(
     signed, unsigned = int_dtype(element.bits, True), int_dtype(element.bits, False)
     bits = bitcast_to(ctx, value, signed)
     address = cast_to(ctx, pointer, PointerDtype(signed))
-    sign = ctx.constant(element.bits - 1, unsigned, value.shape)
+    sign = ctx.constant_like(element.bits - 1, unsigned, value)
     negative = cast_to(ctx, _shift(ctx, bitcast_to(ctx, value, unsigned), sign), INT1)
     positive = logical_not(ctx, negative)
     above = _update(ctx, name, address, bits, _both(ctx, mask, positive), order)

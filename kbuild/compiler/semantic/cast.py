@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.ir.types import like
 from kbuild.compiler.ops.elementwise import (
     Bitcast,
     CmpF,
@@ -34,7 +35,6 @@ from kbuild.compiler.semantic.types import (
     PointerDtype,
     ScalarType,
     number_dtype,
-    type_of,
 )
 from kbuild.compiler.semantic.values import Tensor, describe
 
@@ -70,7 +70,7 @@ def cast_to(ctx: BuildContext, x: Tensor, dtype: ScalarType, rounding: str | Non
 
 
 def _cast(ctx: BuildContext, op: Any, x: Tensor, dtype: ScalarType, **attributes: Any) -> Tensor:
-    return ctx.tensor(op(x.value, type_of(dtype, x.shape).ir, **attributes), dtype, x.shape)
+    return ctx.tensor(op(x.value, like(x.value.type, dtype.ir), **attributes), dtype, x.shape)
 
 
 def _cast_float(ctx: BuildContext, x: Tensor, source: DType, dtype: DType, rounding: str) -> Tensor:
@@ -96,7 +96,7 @@ def _cast_int(ctx: BuildContext, x: Tensor, source: DType, dtype: DType) -> Tens
 def _is_nonzero(ctx: BuildContext, x: Tensor, source: DType) -> Tensor:
     if source.is_fp8():
         return _is_nonzero(ctx, cast_to(ctx, x, FP32), FP32)
-    zero = ctx.constant(0, source, x.shape)
+    zero = ctx.constant_like(0, source, x)
     op = CmpF(x.value, zero.value, "une") if source.is_floating() else CmpI(x.value, zero.value, "ne")
     return ctx.tensor(op, INT1, x.shape)
 

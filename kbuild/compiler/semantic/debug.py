@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.ir.types import like
 from kbuild.compiler.ops.tensor import Assert, Barrier, GridDependencyWait, InlineAsm, LaunchDependents, Print
 from kbuild.compiler.semantic.arith import as_condition, bit_or, logical_not
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import same_shape, to_tensor
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import INT32, INT64, DType, type_of
+from kbuild.compiler.semantic.types import INT32, INT64, DType
 from kbuild.compiler.semantic.values import Tensor, describe
 
 
@@ -29,8 +30,9 @@ def static_assert(ctx: BuildContext, cond, msg=""):
             help="use tl.device_assert to check while running",
         )
     if not cond:
-        text = ctx.frontend.argument_text("cond")
-        ctx.error(f"static_assert failed: {msg or text}", "cond")
+        sides = None if msg else ctx.frontend.compared("cond")
+        found = f" (they are {describe(sides[0])} and {describe(sides[1])})" if sides else ""
+        ctx.error(f"static_assert failed: {msg or ctx.frontend.argument_text('cond')}{found}", "cond")
 
 
 @builtin()
@@ -88,7 +90,7 @@ def inline_asm_elementwise(ctx: BuildContext, asm, constraints, args, dtype, is_
         ctx.error(f"pack is {describe(pack)}; it must be a positive number known while compiling", "pack")
     tensors = _constraints(ctx, args)
     shape = tensors[0].shape if tensors else ()
-    types = tuple(type_of(item, shape).ir for item in dtypes)
+    types = tuple(like(tensors[0].value.type, item.ir) if tensors else item.ir for item in dtypes)
     op = ctx.add(
         InlineAsm(tuple(item.value for item in tensors), asm, constraints, types, bool(is_pure), pack)
     )

@@ -97,12 +97,12 @@ def _described(
     """The descriptor's value and the offsets in i32."""
     if not isinstance(offsets, tuple) or len(offsets) != descriptor.rank:
         ctx.error(f"offsets is {describe(offsets)}, the block has {descriptor.rank} dimensions", "offsets")
-    return _value(ctx, descriptor), tuple(
+    return described_value(ctx, descriptor), tuple(
         item.value for item in index_values(ctx, offsets, "offsets", wide=False)
     )
 
 
-def _value(ctx: BuildContext, descriptor: TensorDescriptor) -> Value:
+def described_value(ctx: BuildContext, descriptor: TensorDescriptor) -> Value:
     """The operation that describes the tensor."""
     sizes, strides = (tuple(item.value for item in items) for items in (descriptor.sizes, descriptor.strides))
     block = descriptor.block.ir
@@ -242,7 +242,7 @@ def gather_rows(ctx: BuildContext, descriptor, x_offsets, y_offset):
     """Rows `x_offsets` of the tensor, from column `y_offset` on, of a descriptor whose blocks are single
     rows; what lies beyond the tensor is zero, or NaN with `padding_option="nan"`."""
     rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
-    op = DescriptorGather(_value(ctx, descriptor), rows.value, column.value)
+    op = DescriptorGather(described_value(ctx, descriptor), rows.value, column.value)
     return ctx.tensor(op, descriptor.block.element_ty, (rows.shape[0], descriptor.block.shape[1]))
 
 
@@ -252,7 +252,7 @@ def scatter_rows(ctx: BuildContext, descriptor, value, x_offsets, y_offset):
     they lie in it."""
     rows, column = _rows(ctx, descriptor, x_offsets, y_offset)
     value = _stored(ctx, descriptor, value, (rows.shape[0], descriptor.block.shape[1]))
-    ctx.add(DescriptorScatter(_value(ctx, descriptor), value.value, rows.value, column.value))
+    ctx.add(DescriptorScatter(described_value(ctx, descriptor), value.value, rows.value, column.value))
 
 
 @builtin()

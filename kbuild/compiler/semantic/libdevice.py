@@ -135,7 +135,7 @@ def signbit(ctx: BuildContext, x):
 def fdim(ctx: BuildContext, x, y):
     """x - y where that is positive, else zero."""
     difference = subtract(ctx, _floating(ctx, x), _floating(ctx, y, "y"))
-    zero = ctx.constant(0.0, difference.dtype, difference.shape)  # type: ignore[arg-type]
+    zero = ctx.constant_like(0.0, difference.dtype, difference)  # type: ignore[arg-type]
     return ctx.tensor(ops.MaximumF(difference.value, zero.value), difference.dtype, difference.shape)
 
 
@@ -186,7 +186,7 @@ def int_as_float(ctx: BuildContext, x):
 def saturatef(ctx: BuildContext, x):
     """x clamped to 0 … 1; NaN gives 0."""
     x = _floating(ctx, x)
-    zero, one = (ctx.constant(value, x.dtype, x.shape) for value in (0.0, 1.0))  # type: ignore[arg-type]
+    zero, one = (ctx.constant_like(value, x.dtype, x) for value in (0.0, 1.0))  # type: ignore[arg-type]
     above = ctx.tensor(ops.MaxNumF(x.value, zero.value), x.dtype, x.shape)
     return ctx.tensor(ops.MinNumF(above.value, one.value), x.dtype, x.shape)
 
@@ -195,7 +195,7 @@ def saturatef(ctx: BuildContext, x):
 
 
 def _constant(ctx: BuildContext, value: float, like: Tensor) -> Tensor:
-    return ctx.constant(value, like.dtype, like.shape)  # type: ignore[arg-type]
+    return ctx.constant_like(value, like.dtype, like)  # type: ignore[arg-type]
 
 
 def _apply(ctx: BuildContext, op: Any, *args: Tensor) -> Tensor:
@@ -269,7 +269,7 @@ def ldexp(ctx: BuildContext, x, y):
     x = _floating(ctx, x)
     power = cast_to(ctx, to_tensor(ctx, y, "y"), INT32)
     value, power = same_shape(ctx, cast_to(ctx, x, FP64), power)
-    limit = ctx.constant(2000, INT32, power.shape)
+    limit = ctx.constant_like(2000, INT32, power)
     power = _apply(ctx, ops.MaxSI, _apply(ctx, ops.MinSI, power, limit), negate(ctx, limit))
     first = shift_right(ctx, power, 1)
     for part in (first, subtract(ctx, power, first)):  # Each fits the exponent of a double.
@@ -419,5 +419,5 @@ def ffs(ctx: BuildContext, x):
     x = to_tensor(ctx, x, "x")
     below = bit_and(ctx, invert(ctx, x), subtract(ctx, x, 1))  # ones where x ends in zeros
     place = add_values(ctx, popc(ctx, below), 1)
-    zero = ctx.constant(0, INT32, x.shape)
+    zero = ctx.constant_like(0, INT32, x)
     return ctx.tensor(ops.Select(compare(ctx, "==", x, 0).value, zero.value, place.value), INT32, x.shape)

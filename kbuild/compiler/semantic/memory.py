@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kbuild.compiler.ir.types import layout_of
 from kbuild.compiler.ops.tensor import Advance, Load, MakeTensorPtr, Store
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
-from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, spread, to_tensor
+from kbuild.compiler.semantic.gluon import places
+from kbuild.compiler.semantic.promote import broadcast_shape, common_shape, splat, spread, to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import (
     INT1,
@@ -21,13 +23,14 @@ from kbuild.compiler.semantic.types import (
 )
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
-_LOAD_CACHES = ("", ".ca", ".cg", ".cv")
+LOAD_CACHES = ("", ".ca", ".cg", ".cv")
 _STORE_CACHES = ("", ".wb", ".cg", ".cs", ".wt")
-_EVICTIONS = ("", "evict_first", "evict_last", "evict_normal")
+EVICTIONS = ("", "evict_first", "evict_last", "evict_normal")
 _PADDINGS = ("", "zero", "nan")
 
 
-def _option(ctx: BuildContext, name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def option(ctx: BuildContext, name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """An argument that is one of some words."""
     value = value or ""
     if value not in allowed:
         listed = ", ".join(repr(item) for item in allowed)
@@ -62,7 +65,7 @@ def as_mask(ctx: BuildContext, mask: Any, pointer: Tensor) -> Tensor | None:
 
 def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str) -> Tensor:
     """A mask or value spread to the shape of the pointers, which never spread themselves."""
-    if value.shape == pointer.shape:
+    if value.shape == pointer.shape and (not ctx.explicit_layouts or not value.shape):
         return value
     if not pointer.shape:
         ctx.error(
@@ -76,7 +79,10 @@ def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str)
             name,
             help=_placing(ctx, name, value.shape, pointer.shape),
         )
-    return spread(ctx, value, pointer.shape)
+    if value.shape and ctx.explicit_layouts:
+        _, value = places.same_place(ctx, pointer, value, ("pointer", name))
+    place = layout_of(pointer.value.type)
+    return spread(ctx, value, pointer.shape) if value.shape else splat(ctx, value, pointer.shape, place)
 
 
 _ORDINALS = ("first", "second", "third", "fourth")
@@ -120,13 +126,13 @@ def load(
     nothing is read and the result is `other` (undefined without it).  Block pointers take `boundary_check`
     (the dimensions in which the block may leave the tensor) and `padding_option` ("zero" or "nan") instead.
     """
-    pointer = check_pointer(ctx, pointer, "tl.load")
+    pointer = places.settled_by(ctx, check_pointer(ctx, pointer, "tl.load"), mask, other)
     options: dict[str, Any] = {
-        "cache": _option(ctx, "cache_modifier", cache_modifier, _LOAD_CACHES),
-        "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
+        "cache": option(ctx, "cache_modifier", cache_modifier, LOAD_CACHES),
+        "eviction": option(ctx, "eviction_policy", eviction_policy, EVICTIONS),
         "volatile": bool(volatile),
     }
-    padding = _option(ctx, "padding_option", padding_option, _PADDINGS)
+    padding = option(ctx, "padding_option", padding_option, _PADDINGS)
     if pointer.is_block_pointer:
         return _load_block(ctx, pointer, mask, other, boundary_check, padding, options)
     if padding or boundary_check:
@@ -154,7 +160,7 @@ def load(
 def _filling(ctx: BuildContext, other: Any, element: ScalarType, pointer: Tensor) -> Tensor:
     whole = isinstance(other, int) or (isinstance(other, float) and other.is_integer())
     if isinstance(element, DType) and (whole or (isinstance(other, float) and element.is_floating())):
-        return ctx.constant(other, element, pointer.shape)  # at once in the element's type
+        return ctx.constant_like(other, element, pointer)  # at once in the element's type
     other = cast_to(ctx, to_tensor(ctx, other, "other"), element)
     return _like_pointers(ctx, other, pointer, "other")
 
@@ -201,11 +207,11 @@ def store(
 ):
     """Writes `value` where `pointer` points, except where `mask` is false.  The value is converted to the
     pointee's type and spread to the pointers' shape."""
-    pointer = check_pointer(ctx, pointer, "tl.store")
+    pointer = places.settled_by(ctx, check_pointer(ctx, pointer, "tl.store"), value, mask)
     assert isinstance(pointer.dtype, PointerDtype)
     options: dict[str, Any] = {
-        "cache": _option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
-        "eviction": _option(ctx, "eviction_policy", eviction_policy, _EVICTIONS),
+        "cache": option(ctx, "cache_modifier", cache_modifier, _STORE_CACHES),
+        "eviction": option(ctx, "eviction_policy", eviction_policy, EVICTIONS),
     }
     if pointer.dtype.const:
         ctx.error(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from kbuild.compiler.ir.types import layout_of
+from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.layout.derived import placed
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Splat
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
+from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.types import (
     BF16,
     FP16,
@@ -136,7 +140,7 @@ def _converted(ctx: BuildContext, value: Any, dtype: DType, other: Any, weak: bo
         return cast_to(ctx, value, dtype)
     if not weak and isinstance(value, float) and dtype == FP64 and number_dtype(value) == FP32:
         value = struct.unpack("f", struct.pack("f", value))[0]
-    return ctx.constant(value, dtype, other.shape if isinstance(other, Tensor) else ())
+    return ctx.constant_like(value, dtype, other) if isinstance(other, Tensor) else ctx.constant(value, dtype)
 
 
 def _check_pointers(
@@ -192,11 +196,13 @@ def _check_literal(ctx: BuildContext, value: Any, dtype: DType, name: str) -> No
         )
 
 
-def splat(ctx: BuildContext, scalar: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor filled with a scalar; a constant becomes a constant tensor."""
+def splat(
+    ctx: BuildContext, scalar: Tensor, shape: tuple[int, ...], place: LinearLayout | None = None
+) -> Tensor:
+    """A tensor filled with a scalar, in the layout `place`; a constant becomes a constant tensor."""
     if not shape:
         return scalar
-    target = BlockType(scalar.dtype, shape).ir
+    target = ctx.ir_type(scalar.dtype, shape, place)
     op = scalar.value.op
     if isinstance(op, Constant):  # Which stays, used or not: a name, a parameter or a tuple may hold it.
         return ctx.tensor(Constant(op.value, target), scalar.dtype, shape)
@@ -207,7 +213,9 @@ def expand(ctx: BuildContext, x: Tensor, axis: int) -> Tensor:
     """A dimension of size one inserted."""
     if not x.shape:
         return splat(ctx, x, (1,))
-    return ctx.tensor(ExpandDims(x.value, axis), x.dtype, (*x.shape[:axis], 1, *x.shape[axis:]))
+    author = places.expanded(ctx, x, axis) if ctx.explicit_layouts else None
+    made = ctx.tensor(ExpandDims(x.value, axis), x.dtype, (*x.shape[:axis], 1, *x.shape[axis:]))
+    return made if author is None else places.named(ctx, made, author)
 
 
 def broadcast_shape(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], at: str = "") -> Tensor:
@@ -229,7 +237,8 @@ def broadcast_shape(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], at: st
                 f"dimension {axis} is {own}, not 1 or {wanted}",
                 at,
             )
-    return ctx.tensor(Broadcast(x.value, BlockType(x.dtype, shape).ir), x.dtype, shape)
+    place = placed(places.layout_of_tensor(x), shape) if ctx.explicit_layouts else None
+    return ctx.tensor(Broadcast(x.value, BlockType(x.dtype, shape, place).ir), x.dtype, shape)
 
 
 def common_shape(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -245,14 +254,14 @@ def same_shape(
     ctx: BuildContext, x: Tensor, y: Tensor, names: tuple[str, str] = ("x", "y")
 ) -> tuple[Tensor, Tensor]:
     """Two values spread to one shape; a missing leading dimension counts as one of size one."""
-    if x.shape == y.shape:
+    if not x.shape and not y.shape:
         return x, y
     if not x.shape:
-        return splat(ctx, x, y.shape), y
+        return splat(ctx, x, y.shape, layout_of(y.value.type)), y
     if not y.shape:
-        return x, splat(ctx, y, x.shape)
+        return x, splat(ctx, y, x.shape, layout_of(x.value.type))
     shape = common_shape(x.shape, y.shape)
-    if shape is None:
+    if shape is None or (ctx.explicit_layouts and len(x.shape) != len(y.shape)):
         shorter = names[0] if len(x.shape) < len(y.shape) else names[1]
         small, large = sorted((x.shape, y.shape), key=len)
         help = _rank_hint(ctx, shorter, small, large) if len(small) < len(large) else ""
@@ -261,6 +270,8 @@ def same_shape(
             f"{shape_text(y.shape)} do not fit each other",
             help=help,
         )
+    if ctx.explicit_layouts:
+        x, y = places.same_place(ctx, x, y, names)
     return spread(ctx, x, shape), spread(ctx, y, shape)
 
 
@@ -276,6 +287,10 @@ def _rank_hint(ctx: BuildContext, name: str, shape: tuple[int, ...], wanted: tup
     """Which `[:, None]` makes a shape fit a longer one; empty when none does."""
     if not 0 < len(wanted) - len(shape) <= 2 or len(shape) != 1:
         return ""
+    if ctx.explicit_layouts:
+        return (
+            f"insert dimensions into {_written(ctx, name)} where its SliceLayout lacks them, as in x[:, None]"
+        )
     text = ctx.frontend.argument_text(name) or name
     for axis, size in enumerate(wanted):
         if size == shape[0]:

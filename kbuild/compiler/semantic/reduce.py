@@ -8,11 +8,12 @@ from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ir.core import Block
 from kbuild.compiler.ops.tensor import Gather, Histogram, Reduce, ReduceReturn, Scan
 from kbuild.compiler.semantic.context import BuildContext
+from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.memory import as_mask
 from kbuild.compiler.semantic.promote import broadcast_shape, expand, to_tensor
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import arange, next_power_of_two, reshape_to, wrap_axis
-from kbuild.compiler.semantic.types import INT32, BlockType
+from kbuild.compiler.semantic.types import INT32
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 
@@ -25,6 +26,8 @@ def _inputs(ctx: BuildContext, value: Any, function: str) -> tuple[Tensor, ...]:
     if any(item.shape != items[0].shape for item in items):
         shapes = ", ".join(shape_text(item.shape) for item in items)
         ctx.error(f"the inputs of {function} have different shapes: {shapes}", "input")
+    if ctx.explicit_layouts and items[0].shape:
+        return places.in_one_place(ctx, items, function)
     return items
 
 
@@ -74,7 +77,8 @@ def _reduced(
         ctx.error(f"{ctx.name('input')} is {describe(input)}, there is nothing to reduce", "input")
     combine = _combine_block(ctx, combine_fn, inputs)
     if axis is None:
-        place, can_reorder = 0, any_order or commutes(combine)
+        # In Gluon the author chooses where elements are; a reduction costs the same then.
+        place, can_reorder = 0, (any_order or commutes(combine)) and not ctx.explicit_layouts
         inputs = tuple(reshape_to(ctx, item, (item.numel,), can_reorder=can_reorder) for item in inputs)
     else:
         place = wrap_axis(ctx, axis, rank)
@@ -82,9 +86,10 @@ def _reduced(
     op = ctx.add(Reduce(tuple(item.value for item in inputs), place, combine, any_order))
     rest = (*shape[:place], *shape[place + 1 :])
     results = tuple(Tensor(result, item.dtype, rest) for result, item in zip(op.results, inputs))
+    if ctx.explicit_layouts and rest:
+        results = tuple(places.named(ctx, x, places.sliced(inputs[0], place)) for x in results)
     if keep_dims:
-        places = [place] if axis is not None else [0] * rank
-        for position in places:
+        for position in [place] if axis is not None else [0] * rank:
             results = tuple(expand(ctx, result, position) for result in results)
     return results if isinstance(input, tuple) else results[0]
 
@@ -143,6 +148,11 @@ def gather(ctx: BuildContext, src, index, axis):
 @builtin(method=True)
 def histogram(ctx: BuildContext, input, num_bins, mask=None):
     """How often each of 0 … num_bins - 1 occurs, elements with a false mask not counted; int32."""
+    return counted(ctx, input, num_bins, mask)
+
+
+def counted(ctx: BuildContext, input: Any, num_bins: Any, mask: Any) -> Tensor:
+    """`histogram`."""
     input = to_tensor(ctx, input, "input")
     if len(input.shape) != 1 or not input.dtype.is_int():
         ctx.error(f"tl.histogram takes a vector of integers, {ctx.name('input')} is {input.type}", "input")
@@ -154,5 +164,5 @@ def histogram(ctx: BuildContext, input, num_bins, mask=None):
             help,
         )
     mask = as_mask(ctx, mask, input)
-    op = Histogram(input.value, BlockType(INT32, (num_bins,)).ir, mask and mask.value)
+    op = Histogram(input.value, ctx.ir_type(INT32, (num_bins,)), mask and mask.value)
     return ctx.tensor(op, INT32, (num_bins,))

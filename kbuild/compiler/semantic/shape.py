@@ -7,9 +7,10 @@ from typing import Any
 from kbuild.compiler.ops.tensor import Cat, Join, MakeRange, Reshape, Split, Trans, Unsplat
 from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
+from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.promote import broadcast_shape, expand, same_shape, splat, to_tensor
 from kbuild.compiler.semantic.registry import builtin
-from kbuild.compiler.semantic.types import INT32, BlockType, DType
+from kbuild.compiler.semantic.types import INT32, DType
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 MAX_NUMEL = 1 << 20
@@ -57,6 +58,11 @@ def _constexpr_hint(ctx: BuildContext, value: Any, name: str) -> str:
 @builtin()
 def arange(ctx: BuildContext, start, end):
     """The int32 numbers start, start + 1, …, end - 1; end - start is a power of two known while compiling."""
+    return numbers(ctx, start, end)
+
+
+def numbers(ctx: BuildContext, start: Any, end: Any, layout: Any = None) -> Tensor:
+    """`arange`, in a layout where the author chooses one."""
     for value, name in ((start, "start"), (end, "end")):
         if not isinstance(value, int) or isinstance(value, bool):
             kind = (
@@ -80,7 +86,8 @@ def arange(ctx: BuildContext, start, end):
         )
     if size > MAX_NUMEL:
         ctx.error(f"tl.arange({start}, {end}) has {size} elements, at most {MAX_NUMEL} are possible")
-    return ctx.tensor(MakeRange(start, end, BlockType(INT32, (size,)).ir), INT32, (size,))
+    place = places.checked_place(ctx, layout, (size,)) if ctx.explicit_layouts else None
+    return ctx.tensor(MakeRange(start, end, ctx.ir_type(INT32, (size,), place)), INT32, (size,))
 
 
 def _named(ctx: BuildContext, parameter: str) -> str:
@@ -95,7 +102,13 @@ def _named(ctx: BuildContext, parameter: str) -> str:
 @builtin()
 def full(ctx: BuildContext, shape, value, dtype):
     """A tensor of `shape` filled with a scalar."""
+    return filled(ctx, shape, value, dtype)
+
+
+def filled(ctx: BuildContext, shape: Any, value: Any, dtype: Any, layout: Any = None) -> Tensor:
+    """`full`, in a layout where the author chooses one."""
     shape = static_shape(ctx, shape)
+    place = places.checked_place(ctx, layout, shape) if ctx.explicit_layouts and shape else None
     if not isinstance(dtype, DType):
         ctx.error(
             f"dtype is {describe(dtype)}, which is not a data type",
@@ -106,10 +119,10 @@ def full(ctx: BuildContext, shape, value, dtype):
         if value.numel != 1:
             ctx.error(f"value has shape {shape_text(value.shape)}, it must be a scalar", "value")
         scalar = ctx.tensor(Unsplat(value.value), value.dtype) if value.shape else value
-        return splat(ctx, cast_to(ctx, scalar, dtype), shape)
+        return splat(ctx, cast_to(ctx, scalar, dtype), shape, place)
     if not isinstance(value, bool | int | float):
         ctx.error(f"value is {describe(value)}, which is not a number", "value")
-    return ctx.constant(value, dtype, shape)
+    return ctx.constant(value, dtype, shape, place)
 
 
 @builtin(name="to_tensor")
@@ -168,7 +181,8 @@ def reshape_to(ctx: BuildContext, x: Tensor, shape: tuple[int, ...], can_reorder
         return ctx.tensor(Unsplat(x.value), x.dtype)
     if not x.shape:
         return splat(ctx, x, shape)
-    return ctx.tensor(Reshape(x.value, BlockType(x.dtype, shape).ir, can_reorder), x.dtype, shape)
+    place = places.reshaped(ctx, x, shape, can_reorder) if ctx.explicit_layouts else None
+    return ctx.tensor(Reshape(x.value, ctx.ir_type(x.dtype, shape, place), can_reorder), x.dtype, shape)
 
 
 @builtin(method=True)
@@ -195,7 +209,8 @@ def permuted(ctx: BuildContext, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         ctx.error(f"the dimensions {dims} are not a permutation of 0 … {rank - 1}", "dims")
     if dims == tuple(range(rank)):
         return x
-    return ctx.tensor(Trans(x.value, dims), x.dtype, tuple(x.shape[dim] for dim in dims))
+    made = ctx.tensor(Trans(x.value, dims), x.dtype, tuple(x.shape[dim] for dim in dims))
+    return places.named(ctx, made, places.permuted(x, dims)) if ctx.explicit_layouts else made
 
 
 def _dims(ctx: BuildContext, dims: tuple[Any, ...]) -> tuple[int, ...]:
@@ -242,7 +257,7 @@ def cat(ctx: BuildContext, input, other, can_reorder=False):
     if len(input.shape) != 1 or input.shape != other.shape or input.dtype != other.dtype:
         ctx.error(f"tl.cat takes two vectors of one type and size, not {input.type} and {other.type}")
     shape = (input.shape[0] * 2,)
-    return ctx.tensor(Cat(input.value, other.value, BlockType(input.dtype, shape).ir), input.dtype, shape)
+    return ctx.tensor(Cat(input.value, other.value, ctx.ir_type(input.dtype, shape)), input.dtype, shape)
 
 
 @builtin()
@@ -253,9 +268,13 @@ def join(ctx: BuildContext, a, b):
         ctx.error(f"tl.join takes two tensors of one type, not {a.type} and {b.type}", "b")
     a, b = same_shape(ctx, a, b, ("a", "b"))
     scalars = not a.shape
+    if scalars and ctx.explicit_layouts:
+        ctx.error("gl.join takes tensors, a and b are scalars", "a")
     if scalars:
         a, b = expand(ctx, a, 0), expand(ctx, b, 0)
     joined = ctx.tensor(Join(a.value, b.value), a.dtype, (*a.shape, 2))
+    if ctx.explicit_layouts:
+        joined = places.named(ctx, joined, places.joined(a))
     return reshape_to(ctx, joined, (2,)) if scalars else joined
 
 
@@ -272,8 +291,11 @@ def split(ctx: BuildContext, a):
     scalars = len(a.shape) == 1
     if scalars:
         a = reshape_to(ctx, a, (1, 2))
+    author = places.split(ctx, a) if ctx.explicit_layouts else None
     op = ctx.add(Split(a.value))
     halves = tuple(Tensor(result, a.dtype, a.shape[:-1]) for result in op.results)
+    if author is not None:
+        halves = tuple(places.named(ctx, half, author) for half in halves)
     return tuple(reshape_to(ctx, half, ()) for half in halves) if scalars else halves
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.compiler.ir import types as ir
+from kbuild.compiler.layout import LinearLayout, author_text
+from kbuild.compiler.layout.derived import written
 
 
 class TypeBase:
@@ -216,10 +218,12 @@ class BlockType(TypeBase):
 
     element_ty: ScalarType
     shape: tuple[int, ...]
+    place: LinearLayout | None = None
+    """Where the elements are, in a kernel whose author chooses that."""
 
     @property
     def ir(self) -> ir.Type:
-        return ir.TensorType(self.shape, self.element_ty.ir)
+        return ir.TensorType(self.shape, self.element_ty.ir, self.place)
 
     @property
     def scalar(self) -> ScalarType:
@@ -228,6 +232,16 @@ class BlockType(TypeBase):
     @property
     def numel(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel * (self.element_ty.primitive_bitwidth // 8)
+
+    @property
+    def layout(self) -> object:
+        """Where the elements are, as the author wrote it; None where he does not choose that."""
+        return None if self.place is None else written(self.place)
 
     def get_block_shapes(self) -> tuple[int, ...]:
         return self.shape
@@ -242,7 +256,8 @@ class BlockType(TypeBase):
         return self.element_ty.is_int()
 
     def __str__(self) -> str:
-        return f"{self.element_ty}[{', '.join(map(str, self.shape))}]"
+        place = "" if self.place is None else f" in {author_text(self.place)}"
+        return f"{self.element_ty}[{', '.join(map(str, self.shape))}]{place}"
 
     __repr__ = __str__
 
@@ -314,9 +329,11 @@ def as_dtype(value: Any) -> Any:
     return BY_SIGNATURE_NAME.get(value) or BY_TL_NAME.get(value.removeprefix("tl.")) or value
 
 
-def type_of(dtype: ScalarType, shape: tuple[int, ...]) -> ScalarType | BlockType:
+def type_of(
+    dtype: ScalarType, shape: tuple[int, ...], place: LinearLayout | None = None
+) -> ScalarType | BlockType:
     """The type of a value: the scalar type itself for shape ()."""
-    return BlockType(dtype, shape) if shape else dtype
+    return BlockType(dtype, shape, place) if shape else dtype
 
 
 def int_dtype(bits: int, signed: bool) -> DType:

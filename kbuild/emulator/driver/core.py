@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import CaptureMode, DriverResult, Refused
-from kbuild.emulator.driver.devices import Device, DriverContext
+from kbuild.emulator.driver.devices import Device, DriverContext, MemoryPool
 from kbuild.emulator.driver.modules import PtxTable
 from kbuild.emulator.driver.streams import Capture, Stream
 from kbuild.emulator.driver.table import FUNCTIONS, DriverFunction, family_of
@@ -24,6 +25,9 @@ from kbuild.errors import KbuildError, UsageError
 
 _LOG = 1 << 17
 """Calls, and launches, that are remembered."""
+
+_LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
+"""CU_STREAM_LEGACY and CU_STREAM_PER_THREAD."""
 
 _T = TypeVar("_T")
 
@@ -93,6 +97,8 @@ class Driver:
         self.library: ctypes.CDLL | None = None
         self.loads: Counter[int] = Counter()
         """Modules loaded so far, by ordinal of the device."""
+        self.host_memory: dict[int, host.Page] = {}
+        """Memory of the process that was given out, by address."""
         self._lock = threading.RLock()
         self._process: int | None = None
         self._handles: dict[int, object] = {}
@@ -101,6 +107,8 @@ class Driver:
         self._injected: dict[str, deque[int]] = {}
         self._whys: dict[int, tuple[int, str]] = {}
         self._released: deque[int] = deque()
+        self._is_per_thread = False
+        """Whether stream 0 is the thread's default stream, for the call at hand."""
         self._texts: dict[int | str, ctypes.Array[ctypes.c_char]] = {}
 
     def forget_threads(self) -> None:
@@ -141,6 +149,7 @@ class Driver:
             raise Refused(DriverResult.CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called")
         if function.unsafe_in_capture:
             self.refuse_in_capture(function.name)
+        self._is_per_thread = function.is_per_thread
         function.function(self, *words[: len(function.parameters)])
 
     def refuse_in_capture(self, name: str) -> None:
@@ -227,24 +236,27 @@ class Driver:
 
     # Descriptions of results
 
-    def text(self, result: int, is_name: bool) -> int | None:
+    def result_text(self, result: int, is_name: bool) -> int | None:
         """The address of a result's name, or of what it means; None for a number that is not a result.
 
         The description has the emulator's findings too, for the result of the thread's last failed call.
         """
         if result not in DriverResult.__members__.values():
             return None
-        known = DriverResult(result)
-        last, why = self._whys.get(threading.get_ident(), (-1, ""))
+        known, thread = DriverResult(result), threading.get_ident()
+        last, why = self._whys.get(thread, (-1, ""))
         if is_name:
-            key, words = known.name, known.name
-        elif last == result and why:
-            key, words = threading.get_ident(), why
-        else:
-            key, words = known.words, known.words
-        if not isinstance(key, str) or key not in self._texts:
-            self._texts[key] = ctypes.create_string_buffer(words.encode())
-        return ctypes.addressof(self._texts[key])
+            return self.text(known.name)
+        if last != result or not why:
+            return self.text(known.words)
+        self._texts[thread] = ctypes.create_string_buffer(why.encode())
+        return ctypes.addressof(self._texts[thread])
+
+    def text(self, words: str) -> int:
+        """The address of a text that stays where it is."""
+        if words not in self._texts:
+            self._texts[words] = ctypes.create_string_buffer(words.encode())
+        return ctypes.addressof(self._texts[words])
 
     # Objects and their handles
 
@@ -265,6 +277,16 @@ class Driver:
             )
             raise Refused(result, f"{handle:#x} is not a known {object_name(kind)}")
         return thing
+
+    def find_any(self, kind: type[_T], handle: int) -> _T | None:
+        """The object of a handle; None where there is none of that kind."""
+        thing = self._handles.get(handle)
+        return thing if isinstance(thing, kind) else None
+
+    def handle_of(self, thing: object) -> int:
+        """The handle of an object, a new one where it has none."""
+        found = (handle for handle, known in self._handles.items() if known is thing)
+        return next(found, 0) or self.keep(thing)
 
     def drop(self, handle: int) -> None:
         """Forget a handle."""
@@ -304,18 +326,32 @@ class Driver:
         return self.stack[-1]
 
     def stream(self, handle: int) -> Stream:
-        """A stream of the current context; 0 and 1 mean its default stream, 2 that of the thread."""
-        context = self.context
-        if handle in (0, 1):
-            return context.default
-        if handle == 2:
+        """A stream of any context; 1 means the default stream of the current one, 2 that of the thread, and 0 one of
+        them, by the form of the function that is called."""
+        if handle in (0, _LEGACY_STREAM, _PER_THREAD_STREAM):
+            context = self.context
+            if handle == _LEGACY_STREAM or (handle == 0 and not self._is_per_thread):
+                return context.default
             thread = threading.get_ident()
-            return context.streams.setdefault(-thread, Stream(context.default, handle))
-        if handle not in context.streams:
-            raise Refused(
-                DriverResult.CUDA_ERROR_INVALID_HANDLE, f"{handle:#x} is not a stream of the current context"
-            )
-        return context.streams[handle]
+            if -thread not in context.streams:
+                context.streams[-thread] = Stream(context.default, _PER_THREAD_STREAM)
+            return context.streams[-thread]
+        return self.context_of(handle).streams[handle]
+
+    def context_of(self, stream: int) -> DriverContext:
+        """The context of a stream, the current one for those without a context of their own.  Raises Refused where
+        there is no such stream."""
+        if stream in (0, _LEGACY_STREAM, _PER_THREAD_STREAM):
+            return self.context
+        for context in self.contexts():
+            if stream in context.streams:
+                return context
+        raise Refused(DriverResult.CUDA_ERROR_INVALID_HANDLE, f"{stream:#x} is not a stream")
+
+    def pools(self) -> list[MemoryPool]:
+        """All memory pools."""
+        made = [pool for _, pool in self.handles(MemoryPool)]
+        return list(dict.fromkeys([*made, *(device.default_pool for device in self.devices)]))
 
     def captures(self) -> Iterable[Capture]:
         """The captures that are under way."""
@@ -327,17 +363,21 @@ class Driver:
         stream.submit(work, self.settings.is_late)
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do work on the current context's default stream, and wait for it."""
-        stream = self.context.default
+        """Do work on the default stream, and wait for it."""
+        stream = self.stream(0)
         stream.submit(work, True)
         stream.finish()
 
     def locate(self, address: int) -> Device:
         """The device that an address lies on.  Raises Refused where it is not allocated."""
         for device in self.devices:
-            if device.heap.allocation(address) is not None:
+            if device.heap.covers(address) and device.heap.allocation(address) is not None:
                 return device
         raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"{address:#x} is not an address on a device")
+
+    def is_on_device(self, address: int) -> bool:
+        """Whether an address is one of a device, allocated or not, and not one of the process."""
+        return any(device.heap.covers(address) for device in self.devices)
 
 
 def object_name(kind: type) -> str:

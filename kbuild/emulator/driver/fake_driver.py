@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from kbuild.emulator.async_ops.timing import timing_named
-from kbuild.emulator.driver import calls_device, calls_memory, calls_module, calls_stream, library
+from kbuild.emulator.driver import calls as calls  # It fills the table of functions.
+from kbuild.emulator.driver import library
 from kbuild.emulator.driver.arrays import Array
 from kbuild.emulator.driver.codes import DriverResult
 from kbuild.emulator.driver.core import Driver, DriverCall, LaunchCall, Settings, object_name
-from kbuild.emulator.driver.modules import LoadedModule, PtxTable
+from kbuild.emulator.driver.modules import LoadedLibrary, LoadedModule, PtxTable
 from kbuild.emulator.driver.streams import Event, Graph, Stream
 from kbuild.emulator.driver.table import FUNCTIONS
 from kbuild.emulator.engine.findings import Finding
@@ -141,6 +142,12 @@ class FakeDriver:
             self._library.kbuild_stand_in_connect(_handler)
             _active = self
 
+    def end(self) -> None:
+        """As `close`, with the process: what is destroyed after this is no mistake."""
+        if self._library is not None:
+            self._library.kbuild_stand_in_end()
+        self.close()
+
     def close(self) -> None:
         """Answer no more calls: they fail with CUDA_ERROR_DEINITIALIZED."""
         global _active
@@ -186,8 +193,8 @@ class FakeDriver:
 
     @property
     def leftovers(self) -> list[str]:
-        """The modules, streams, events and graphs that still exist, and the memory that is not freed."""
-        things = self._driver.handles((LoadedModule, Stream, Event, Graph))
+        """The modules, libraries, streams, events and graphs that still exist, and the memory that is not freed."""
+        things = self._driver.handles((LoadedModule, LoadedLibrary, Stream, Event, Graph))
         objects = [f"{object_name(type(thing)).capitalize()} {handle:#x}" for handle, thing in things]
         return objects + [
             f"{name} at {address:#x} on device {device.ordinal}"
@@ -306,8 +313,4 @@ def _close() -> None:
     """The library must not call Python after Python has ended."""
     if _active is not None:
         with contextlib.suppress(OSError):
-            _active.close()
-
-
-CALLS = (calls_device, calls_memory, calls_module, calls_stream)
-"""The modules that fill the table of functions."""
+            _active.end()

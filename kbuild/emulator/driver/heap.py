@@ -6,10 +6,12 @@ from collections import deque
 
 from kbuild.emulator.driver.codes import DriverResult, Refused
 from kbuild.emulator.engine.findings import Fault
-from kbuild.emulator.engine.memory import GLOBAL_BASE, POISON, RED_ZONE, Heap
+from kbuild.emulator.engine.memory import POISON, RED_ZONE, Heap
 
+_BASE = 0x3000_0000_0000
+"""Far from where Linux puts anything of a process, so that an address is one of a device or one of the host."""
 _DEVICE_SHIFT = 36
-"""Device `n` begins at GLOBAL_BASE + (n << 36)."""
+"""Device `n` begins at _BASE + (n << 36)."""
 _ALIGNMENT = 256
 _QUARANTINE = 64 << 20
 """Freed bytes, or a quarter of the memory where that is less, that are kept apart before they are given out
@@ -20,7 +22,7 @@ class DeviceHeap(Heap):
     """Global memory of a device with a number of bytes."""
 
     def __init__(self, ordinal: int, total: int) -> None:
-        super().__init__(GLOBAL_BASE + (ordinal << _DEVICE_SHIFT))
+        super().__init__(_BASE + (ordinal << _DEVICE_SHIFT))
         self.ordinal = ordinal
         self.total = total
         self.used = 0
@@ -28,6 +30,10 @@ class DeviceHeap(Heap):
         self._sizes: dict[int, tuple[int, str]] = {}
         self._freed: deque[tuple[int, int, str]] = deque()
         self._freed_bytes = 0
+
+    def covers(self, address: int) -> bool:
+        """Whether an address is one of this device, allocated or not."""
+        return self.base >> _DEVICE_SHIFT == address >> _DEVICE_SHIFT
 
     def allocate(self, size: int, name: str = "allocation", skew: int = 0) -> int:
         """Address of `size` fresh bytes, a multiple of 256 plus `skew`.  Raises Refused where less

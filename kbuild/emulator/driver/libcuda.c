@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -17,13 +18,20 @@ enum { DEINITIALIZED = 4, INIT_FAILED = 303 };
 typedef int (*Handler)(const char *name, const int64_t *words);
 
 static Handler volatile handler;
-static volatile int is_closed;
+static volatile int is_closed, has_ended;
 
 /* The handler of all calls from now on; NULL for none any more. */
 EXPORT void kbuild_stand_in_connect(Handler given)
 {
     is_closed = given == NULL;
     handler = given;
+}
+
+/* Python ends: what a program has left is gone.  Objects that it destroys after this, as those of modules, are no mistake. */
+EXPORT void kbuild_stand_in_end(void)
+{
+    kbuild_stand_in_connect(NULL);
+    has_ended = 1;
 }
 
 /* Python's functions, which the process has if Python runs in it: the library is not linked against any Python. */
@@ -34,6 +42,8 @@ typedef struct {
     void *(*import)(const char *);
     void *(*call_method)(void *, const char *, const char *, ...);
     void (*print)(void);
+    void (*fetch)(void **, void **, void **);
+    void (*restore)(void *, void *, void *);
 } Python;
 
 static int find(const char *name, void *function)
@@ -43,30 +53,58 @@ static int find(const char *name, void *function)
     return found != NULL;
 }
 
-static void connect_python(void)
+/* Python's functions; NULL where it does not run in this process. */
+static const Python *find_python(void)
 {
-    Python python;
+    static Python known;
+    static volatile int is_known;
+    Python *python = &known;
+    if (!is_known)
+        is_known = find("Py_IsInitialized", &python->is_initialized) && find("PyGILState_Ensure", &python->ensure) &&
+           find("PyGILState_Release", &python->release) && find("PyImport_ImportModule", &python->import) &&
+           find("PyObject_CallMethod", &python->call_method) && find("PyErr_Print", &python->print) &&
+           find("PyErr_Fetch", &python->fetch) && find("PyErr_Restore", &python->restore);
+    return is_known && python->is_initialized() ? python : NULL;
+}
+
+static void connect_python(const Python *python)
+{
     Dl_info self;
-    if (!find("Py_IsInitialized", &python.is_initialized) || !find("PyGILState_Ensure", &python.ensure) ||
-        !find("PyGILState_Release", &python.release) || !find("PyImport_ImportModule", &python.import) ||
-        !find("PyObject_CallMethod", &python.call_method) || !find("PyErr_Print", &python.print) ||
-        !python.is_initialized() || !dladdr((void *)(uintptr_t)connect_python, &self)) {
-        fputs("libcuda.so.1 of kbuild: it stands in for the driver in processes of Python alone, and this is none\n", stderr);
-        return;
-    }
-    int state = python.ensure();
-    void *module = python.import("kbuild.emulator.driver");
-    if (!module || !python.call_method(module, "connect", "s", self.dli_fname))
-        python.print();
-    python.release(state);
+    void *module = dladdr((void *)(uintptr_t)connect_python, &self) ? python->import("kbuild.emulator.driver") : NULL;
+    if (!module || !python->call_method(module, "connect", "s", self.dli_fname))
+        python->print();
 }
 
 static int call(const char *name, const int64_t *words)
 {
-    if (!handler && !is_closed)
-        connect_python();
+    if (is_closed)
+        return DEINITIALIZED;
+    const Python *python = find_python();
+    if (!python) {
+        fputs("libcuda.so.1 of kbuild: it stands in for the driver in processes of Python alone, and this is none\n", stderr);
+        return INIT_FAILED;
+    }
+    /* Objects that are destroyed while an exception is on its way call the driver, too: the exception stays. */
+    void *type, *value, *trace;
+    int state = python->ensure();
+    python->fetch(&type, &value, &trace);
+    if (!handler)
+        connect_python(python);
     Handler current = handler;
-    return current ? current(name, words) : is_closed ? DEINITIALIZED : INIT_FAILED;
+    int result = current ? current(name, words) : is_closed ? DEINITIALIZED : INIT_FAILED;
+    python->restore(type, value, trace);
+    python->release(state);
+    return result;
+}
+
+/* A call of those with which programs free and destroy things. */
+static int give_back(const char *name, const int64_t *words)
+{
+    if (!has_ended)
+        return call(name, words);
+    if (!strcmp(name, "cuCtxGetCurrent"))
+        *(void **)(uintptr_t)words[0] = NULL;
+    return 0;
 }
 
 #include "entries.h"

@@ -14,7 +14,7 @@ from pathlib import Path
 from kbuild.emulator.driver import host
 from kbuild.emulator.driver.codes import DriverResult, FunctionAttribute, Refused
 from kbuild.emulator.driver.devices import Device, DriverContext
-from kbuild.emulator.engine.launch import place_globals, size_of
+from kbuild.emulator.engine.launch import align_of_parameter, place_globals, size_of
 from kbuild.emulator.engine.program import Program, decode
 from kbuild.emulator.ptx.model import PtxError
 from kbuild.emulator.ptx.model import PtxModule as PtxModule
@@ -27,6 +27,8 @@ _ABI_VERSION = 8
 """Where an ELF file says which version of its ABI it is in: cubins for sm_50 to sm_90 have 7 of ptxas 12, and
 8 of ptxas 13."""
 _FIRST_WITH_ABI_8 = 13000
+SHARED_WITHOUT_OPTIN = 49152
+"""Bytes of shared memory that a launch may have without opting in to more."""
 _PTX_VERSIONS = {10000: 63, 10010: 64, 10020: 65, 12060: 85, 12070: 86, 12080: 87, 12090: 88}
 """The newest PTX that a driver knows, 10 * major + minor, where it does not follow from the driver's version."""
 
@@ -84,15 +86,21 @@ def _elf_size(header: bytes) -> int:
 
 def image_at(address: int) -> bytes:
     """The image at an address: the bytes of a cubin, or PTX.  Raises Refused for anything else."""
-    start = host.read(address, 6)
-    if start == _ELF:
+    if host.read(address, len(_ELF)) == _ELF:
         return host.read(address, _elf_size(host.read(address, 64)))
-    if start[:4] in _FATBIN:
+    return image_in(host.read_bytes(address))
+
+
+def image_in(data: bytes) -> bytes:
+    """The image that bytes begin with: a cubin, or PTX.  Raises Refused for anything else."""
+    if data.startswith(_ELF):
+        return data[: _elf_size(data)]
+    if data[:4] in _FATBIN:
         raise Refused(
             DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU,
             "the fake driver loads cubins and PTX, not fat binaries",
         )
-    text = host.read_text(address)
+    text = data.partition(b"\0")[0].decode(errors="replace")
     if not re.match(r"(\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", text, re.DOTALL):
         raise Refused(DriverResult.CUDA_ERROR_INVALID_IMAGE, "the image is neither a cubin nor PTX")
     return text.encode()
@@ -114,11 +122,7 @@ class LoadedModule:
     """An image that is loaded in a context."""
 
     context: DriverContext
-    text: str
-    """Its PTX."""
-    digest: str
-    """sha256 of the image."""
-    ptx: PtxModule
+    image: Image
     symbols: Mapping[str, int]
     """Addresses of its global variables."""
     functions: dict[str, LoadedFunction] = field(default_factory=dict)
@@ -128,16 +132,30 @@ class LoadedModule:
         for address in self.symbols.values():
             self.context.device.heap.free(address)
 
+    def function(self, name: str) -> LoadedFunction:
+        """A kernel.  Raises Refused where there is none of that name, or the emulator cannot run it."""
+        if name not in self.functions:
+            self.functions[name] = LoadedFunction(self, self.image.kernel(name))
+        return self.functions[name]
 
-@dataclass(eq=False)
-class LoadedFunction:
-    """A kernel of a module."""
+    def variable(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a global variable.  Raises Refused where there is none of that name."""
+        if name not in self.symbols:
+            raise Refused(DriverResult.CUDA_ERROR_NOT_FOUND, f"no variable {name}")
+        variable = next(variable for variable in self.image.ptx.variables if variable.name == name)
+        return self.symbols[name], size_of(variable)
 
-    module: LoadedModule
-    name: str
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel of an image, wherever that is loaded."""
+
+    ptx: PtxModule
     program: Program
-    dynamic_shared: int
-    """Bytes of dynamic shared memory that a launch may ask for."""
+
+    @property
+    def name(self) -> str:
+        return self.program.entry.name
 
     @property
     def threads(self) -> int:
@@ -151,34 +169,139 @@ class LoadedFunction:
     @property
     def static_shared(self) -> int:
         """Bytes of shared memory that it always takes."""
-        variables = (*self.module.ptx.variables, *self.program.variables)
+        variables = (*self.ptx.variables, *self.program.variables)
         return sum(size_of(variable) for variable in variables if variable.space == "shared")
 
-    def attribute(self, number: int) -> int:
-        """The value of an attribute.  Raises Refused for an unknown one."""
-        named, ptx = FunctionAttribute, self.module.ptx
-        major, _, minor = ptx.version.partition(".")
+    @property
+    def default_dynamic_shared(self) -> int:
+        """Bytes of dynamic shared memory that a launch may ask for without opting in."""
+        return SHARED_WITHOUT_OPTIN - self.static_shared
+
+    @property
+    def parameters(self) -> list[tuple[int, int]]:
+        """Offset and bytes of each parameter in a buffer with all of them."""
+        found: list[tuple[int, int]] = []
+        end = 0
+        for parameter in self.program.entry.parameters:
+            size = size_of(parameter)
+            align = align_of_parameter(parameter)
+            offset = -(-end // align) * align
+            found.append((offset, size))
+            end = offset + size
+        return found
+
+    def attribute(self, number: int, device: Device, dynamic_shared: int) -> int:
+        """The value of an attribute on a device, where a launch may ask for so many bytes.  Raises Refused for an
+        unknown one."""
+        named = FunctionAttribute
+        if number not in named.__members__.values():
+            raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"functions have no attribute {number}")
+        major, _, minor = self.ptx.version.partition(".")
         local = sum(size_of(variable) for variable in self.program.variables if variable.space == "local")
+        cluster = self.program.required_cluster
+        must_be_set = cluster != (1, 1, 1)
         values = {
             named.MAX_THREADS_PER_BLOCK: self.threads,
             named.SHARED_SIZE_BYTES: self.static_shared,
-            named.CONST_SIZE_BYTES: 0,
             named.LOCAL_SIZE_BYTES: local,
             named.NUM_REGS: 32,
             named.PTX_VERSION: 10 * int(major) + int(minor),
-            named.BINARY_VERSION: self.module.context.device.capability,
-            named.MAX_DYNAMIC_SHARED_SIZE_BYTES: self.dynamic_shared,
+            named.BINARY_VERSION: device.capability,
+            named.MAX_DYNAMIC_SHARED_SIZE_BYTES: dynamic_shared,
             named.PREFERRED_SHARED_MEMORY_CARVEOUT: -1,
+            named.CLUSTER_SIZE_MUST_BE_SET: int(must_be_set),
+            named.REQUIRED_CLUSTER_WIDTH: cluster[0] * must_be_set,
+            named.REQUIRED_CLUSTER_HEIGHT: cluster[1] * must_be_set,
+            named.REQUIRED_CLUSTER_DEPTH: cluster[2] * must_be_set,
         }
-        for attribute, value in values.items():
-            if attribute == number:
-                return value
-        raise Refused(DriverResult.CUDA_ERROR_INVALID_VALUE, f"functions have no attribute {number}")
+        return values.get(named(number), 0)
+
+    def check_dynamic_shared(self, device: Device, size: int) -> None:
+        """Raise Refused where launches on a device cannot be given so many bytes of dynamic shared memory."""
+        limit = device.shared_limit - self.static_shared
+        if not 0 <= size <= limit:
+            raise Refused(
+                DriverResult.CUDA_ERROR_INVALID_VALUE,
+                f"{size} bytes of dynamic shared memory; the device has {limit}",
+            )
 
 
-def load(context: DriverContext, image: bytes, table: PtxTable, version: int) -> LoadedModule:
-    """Load an image in a context, under a driver of that version.  Raises Refused where the device does not
-    run it."""
+@dataclass(eq=False)
+class LoadedFunction:
+    """A kernel of a module."""
+
+    module: LoadedModule
+    code: KernelCode
+    kernel: LoadedKernel | None = None
+    """Of a library, the kernel that it is in this context."""
+    opted_in: int | None = None
+    """The dynamic shared memory that was asked for, in bytes; it comes before what was asked for of `kernel`."""
+
+    @property
+    def dynamic_shared(self) -> int:
+        """Bytes of dynamic shared memory that a launch may ask for."""
+        if self.opted_in is not None:
+            return self.opted_in
+        by_device = self.kernel.opted_in if self.kernel else {}
+        return by_device.get(self.module.context.device.ordinal, self.code.default_dynamic_shared)
+
+
+@dataclass(eq=False)
+class LoadedLibrary:
+    """An image that is loaded in each context when one of its kernels is needed there."""
+
+    image: Image
+    modules: dict[DriverContext, int] = field(default_factory=dict)
+    """Handles of the modules that it is in contexts."""
+    kernels: dict[str, LoadedKernel] = field(default_factory=dict)
+
+    def kernel(self, name: str) -> LoadedKernel:
+        """A kernel.  Raises Refused where there is none of that name, or the emulator cannot run it."""
+        if name not in self.kernels:
+            self.kernels[name] = LoadedKernel(self, self.image.kernel(name))
+        return self.kernels[name]
+
+
+@dataclass(eq=False)
+class LoadedKernel:
+    """A kernel of a library, the same in all contexts."""
+
+    library: LoadedLibrary
+    code: KernelCode
+    opted_in: dict[int, int] = field(default_factory=dict)
+    """The dynamic shared memory that was asked for, in bytes, by ordinal of the device."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A cubin or PTX text that a driver takes, with its PTX."""
+
+    text: str
+    digest: str
+    """sha256 of the image."""
+    ptx: PtxModule
+    is_cubin: bool
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names of its kernels."""
+        return [function.name for function in self.ptx.functions if function.is_entry]
+
+    def kernel(self, name: str) -> KernelCode:
+        """A kernel.  Raises Refused where there is none of that name, or the emulator cannot run it."""
+        if name not in self.kernels:
+            raise Refused(
+                DriverResult.CUDA_ERROR_NOT_FOUND,
+                f"no kernel {name}; the module has {', '.join(self.kernels) or 'none'}",
+            )
+        try:
+            return KernelCode(self.ptx, _program(self.text, name))
+        except PtxError as error:
+            raise Refused(DriverResult.CUDA_ERROR_INVALID_PTX, str(error)) from None
+
+
+def read_image(image: bytes, table: PtxTable, version: int) -> Image:
+    """An image, for a driver of that version.  Raises Refused where it takes none such."""
     is_cubin = image[:6] == _ELF
     text = table.text_of(image) if is_cubin else image.decode()
     try:
@@ -188,14 +311,20 @@ def load(context: DriverContext, image: bytes, table: PtxTable, version: int) ->
     _check_version(ptx, is_cubin, version)
     if is_cubin:
         _check_format(image, version)
-    if not runs_on(ptx.arch, is_cubin, context.device):
-        what = "a cubin" if is_cubin else "PTX"
+    return Image(text, digest_of(image) if is_cubin else hashlib.sha256(image).hexdigest(), ptx, is_cubin)
+
+
+def load(context: DriverContext, image: Image) -> LoadedModule:
+    """Load an image in a context.  Raises Refused where the device does not run it."""
+    if not runs_on(image.ptx.arch, image.is_cubin, context.device):
+        what = "a cubin" if image.is_cubin else "PTX"
         result = (
-            DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU if is_cubin else DriverResult.CUDA_ERROR_INVALID_PTX
+            DriverResult.CUDA_ERROR_NO_BINARY_FOR_GPU
+            if image.is_cubin
+            else DriverResult.CUDA_ERROR_INVALID_PTX
         )
-        raise Refused(result, f"{what} for {ptx.arch} does not run on {context.device.arch}")
-    digest = digest_of(image) if is_cubin else hashlib.sha256(image).hexdigest()
-    return LoadedModule(context, text, digest, ptx, place_globals(ptx, context.device.heap))
+        raise Refused(result, f"{what} for {image.ptx.arch} does not run on {context.device.arch}")
+    return LoadedModule(context, image, place_globals(image.ptx, context.device.heap))
 
 
 def _check_version(ptx: PtxModule, is_cubin: bool, version: int) -> None:
@@ -229,22 +358,3 @@ def runs_on(arch: str, is_cubin: bool, device: Device) -> bool:
         return device.capability == capability
     same_major = device.capability // 10 == capability // 10
     return device.capability >= capability and (same_major or not (is_cubin or match[2] == "f"))
-
-
-def function_of(module: LoadedModule, name: str) -> LoadedFunction:
-    """A kernel of a module.  Raises Refused where there is none of that name, or the emulator cannot run it."""
-    if name not in module.functions:
-        kernels = [function.name for function in module.ptx.functions if function.is_entry]
-        if name not in kernels:
-            raise Refused(
-                DriverResult.CUDA_ERROR_NOT_FOUND,
-                f"no kernel {name}; the module has {', '.join(kernels) or 'none'}",
-            )
-        try:
-            program = _program(module.text, name)
-        except PtxError as error:
-            raise Refused(DriverResult.CUDA_ERROR_INVALID_PTX, str(error)) from None
-        function = LoadedFunction(module, name, program, 0)
-        function.dynamic_shared = 49152 - function.static_shared
-        module.functions[name] = function
-    return module.functions[name]

@@ -6,7 +6,7 @@ before a thread waits for it.  Late work shows where a wait is missing.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -30,13 +30,53 @@ class LaunchWork:
 
 
 @dataclass(eq=False)
+class UserObject:
+    """Something of the program that is destroyed when nobody refers to it any more."""
+
+    destroy: Callable[[], None]
+    references: int
+
+    def release(self, count: int) -> None:
+        """Give references back; the last one destroys it.  Raises Refused where there are not as many."""
+        if not 0 < count <= self.references:
+            raise Refused(
+                DriverResult.CUDA_ERROR_INVALID_VALUE,
+                f"{count} references of {self.references} are given back",
+            )
+        self.references -= count
+        if not self.references:
+            self.destroy()
+
+
+@dataclass(eq=False)
+class Graph:
+    """Work to be done as often as it is launched; an object of this class stands for the graph made ready to run, too."""
+
+    work: list[Work] = field(default_factory=list)
+    objects: Counter[UserObject] = field(default_factory=Counter)
+    """What it refers to, and how often."""
+
+    def ready(self) -> Graph:
+        """A copy that is ready to run."""
+        for item in self.objects:
+            item.references += 1
+        return Graph(list(self.work), Counter(dict.fromkeys(self.objects, 1)))
+
+    def end(self) -> None:
+        """Release what it refers to."""
+        for item, count in self.objects.items():
+            item.release(count)
+        self.objects.clear()
+
+
+@dataclass(eq=False)
 class Capture:
     """Work of a graph, as it is submitted."""
 
     origin: Stream
     mode: CaptureMode
     thread: int
-    work: list[Work] = field(default_factory=list)
+    graph: Graph = field(default_factory=Graph)
     streams: set[Stream] = field(default_factory=set)
     unjoined: set[Stream] = field(default_factory=set)
     """Streams whose work the stream of origin has not waited for."""
@@ -65,7 +105,7 @@ class Stream:
         at once."""
         if self.capture is not None:
             _require_valid(self.capture)
-            self.capture.work.append(work)
+            self.capture.graph.work.append(work)
             if self is not self.capture.origin:
                 self.capture.unjoined.add(self)
             return
@@ -132,8 +172,8 @@ class Stream:
         self.capture = Capture(self, mode, thread, streams={self})
         return self.capture
 
-    def end(self, thread: int) -> list[Work]:
-        """The captured work.  Raises Refused where nothing valid was captured, and stops capturing all the
+    def end(self, thread: int) -> Graph:
+        """The graph of the captured work.  Raises Refused where nothing valid was captured, and stops capturing all the
         same."""
         capture = self.capture
         if capture is None:
@@ -153,7 +193,7 @@ class Stream:
             raise Refused(
                 DriverResult.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "work on other streams was not waited for"
             )
-        return capture.work
+        return capture.graph
 
 
 def _require_valid(capture: Capture) -> None:
@@ -168,6 +208,9 @@ def _require_valid(capture: Capture) -> None:
 class Event:
     """A point in the work of a stream."""
 
+    device: object
+    """That of the context in which it was created."""
+    has_timing: bool = True
     moment: int | None = None
     """Instructions executed on the device when it was reached."""
     mark: tuple[Stream, int] | None = None
@@ -223,10 +266,3 @@ class Event:
             )
         elif self.mark is not None:
             stream.submit(lambda: None, is_late, (self.mark,))
-
-
-@dataclass(eq=False)
-class Graph:
-    """Work to be done as often as it is launched; the same object stands for the graph made ready to run."""
-
-    work: list[Work]

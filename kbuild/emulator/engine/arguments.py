@@ -54,6 +54,8 @@ class TensorMapArgument:
     """Sizes of the tensor; a size of zero becomes one, as the driver rejects zero."""
     strides: tuple[int, ...]
     """Elements from one index to the next, along all axes but the last, where they are neighbours."""
+    array: np.ndarray | None = None
+    """The tensor, where no other argument is: `base` is then the number of this one."""
     fill_nan: bool = False
     """Whether NaN is read beyond the tensor, instead of zero."""
 
@@ -107,10 +109,18 @@ def arguments_of(parameters: Sequence[tuple[str, str]], values: Mapping[str, Any
             names.index(base),
             shape,
             strides,
+            value(base) if base == name else None,
             fill == "nan",
         )
 
     return [argument(name, type_) for name, type_ in parameters]
+
+
+def array_of(argument: Argument) -> np.ndarray | None:
+    """The array that an argument brings; None for a number, and for a map of another argument's array."""
+    if isinstance(argument, TensorMapArgument):
+        return argument.array
+    return argument if isinstance(argument, np.ndarray) else None
 
 
 def place(
@@ -122,14 +132,14 @@ def place(
     Raises TensorMapError for tensor maps that the driver would refuse.
     """
     addresses: list[int | None] = []
-    for number, argument in enumerate(arguments):
-        if not isinstance(argument, np.ndarray):
+    for number, array in enumerate(map(array_of, arguments)):
+        if array is None:
             addresses.append(None)
             continue
-        address = heap.allocate(argument.nbytes, f"argument {number}")
+        address = heap.allocate(array.nbytes, f"argument {number}")
         if names:
-            heap.is_array(address, names[number], argument.itemsize)
-        heap.bytes(address, argument.nbytes)[:] = np.frombuffer(argument.tobytes(), np.uint8)
+            heap.is_array(address, names[number], array.itemsize)
+        heap.bytes(address, array.nbytes)[:] = np.frombuffer(array.tobytes(), np.uint8)
         addresses.append(address)
 
     def passed(argument: Argument, address: int | None) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,12 +22,13 @@ def bind(instruction: Instruction) -> Bound:
         (operand.items for operand in reversed(instruction.operands) if isinstance(operand, Vector)), ()
     )
     if name == "vprintf" and len(arguments) == 2:
-        return Bound(_print, tuple(View(_parameter(argument), "b64") for argument in arguments))
+        return Bound(
+            partial(_print, instruction), tuple(View(_parameter(argument), "b64") for argument in arguments)
+        )
     if name == "__assertfail" and len(arguments) >= 4:
         kinds = ("b64", "b64", "b32", "b64")
-        return Bound(
-            _assert_fail, tuple(View(_parameter(argument), kind) for argument, kind in zip(arguments, kinds))
-        )
+        views = tuple(View(_parameter(argument), kind) for argument, kind in zip(arguments, kinds))
+        return Bound(partial(_assert_fail, instruction), views)
     raise PtxError(f"line {instruction.line}: {name or 'an unnamed function'} is called but not defined")
 
 
@@ -36,34 +38,45 @@ def _parameter(operand: Operand) -> Address:
     return Address(Symbol(operand.name))
 
 
-def _text(warps: Any, address: np.ndarray, lane: int) -> str:
-    """The string that a lane's generic address points to."""
-    found, position = bytearray(), address[lane : lane + 1].copy()
-    while len(found) < 4096:
-        byte = int(warps.memory.load("generic", position, 1, True, (warps, None, np.array([lane])))[0])
-        if byte == 0:
-            break
-        found.append(byte)
-        position += np.uint64(1)
-    return found.decode("utf-8", "replace")
+class _Reader(NamedTuple):
+    """What a function reads for one lane that calls it."""
+
+    warps: Any
+    call: Instruction
+    lane: int
+
+    def load(self, address: int, size: int) -> np.ndarray:
+        site = self.warps, self.call, np.array([self.lane])
+        return self.warps.memory.load("generic", np.array([address], np.uint64), size, True, site)
+
+    def text(self, address: int) -> str:
+        """The string at a generic address."""
+        found = bytearray()
+        while len(found) < 4096:
+            byte = int(self.load(address + len(found), 1)[0])
+            if byte == 0:
+                break
+            found.append(byte)
+        return found.decode("utf-8", "replace")
 
 
-def _print(warps: Any, template: np.ndarray, values: np.ndarray, where: Any = True) -> None:
+def _print(
+    call: Instruction, warps: Any, template: np.ndarray, values: np.ndarray, where: Any = True
+) -> None:
     lanes = range(len(template)) if where is True else np.flatnonzero(where).tolist()
     for lane in lanes:
-        warps.launch.printed.append(_format(warps, _text(warps, template, lane), int(values[lane]), lane))
+        reader = _Reader(warps, call, lane)
+        warps.launch.printed.append(_format(reader, reader.text(int(template[lane])), int(values[lane])))
 
 
-def _format(warps: Any, template: str, address: int, lane: int) -> str:
+def _format(reader: _Reader, template: str, address: int) -> str:
     """A line of output: arguments lie one after the other, each aligned to its size."""
     position = address
 
     def take(size: int) -> np.ndarray:
         nonlocal position
         position = -(-position // size) * size
-        found = warps.memory.load(
-            "generic", np.array([position], np.uint64), size, True, (warps, None, np.array([lane]))
-        )
+        found = reader.load(position, size)
         position += size
         return found
 
@@ -73,7 +86,7 @@ def _format(warps: Any, template: str, address: int, lane: int) -> str:
             return "%"
         plain = match[0].replace(length, "") if length else match[0]
         if kind == "s":
-            return plain % _text(warps, take(8), 0)
+            return plain % reader.text(int(take(8)[0]))
         if kind in "fFeEgGaA":
             return (plain[:-1] + ("f" if kind in "aA" else kind)) % float(take(8).view(np.float64)[0])
         bits = take(8 if length in ("l", "ll", "z") or kind == "p" else 4)
@@ -84,6 +97,7 @@ def _format(warps: Any, template: str, address: int, lane: int) -> str:
 
 
 def _assert_fail(
+    call: Instruction,
     warps: Any,
     message: np.ndarray,
     file: np.ndarray,
@@ -92,5 +106,6 @@ def _assert_fail(
     where: Any = True,
 ) -> None:
     lane = 0 if where is True else int(np.argmax(where))
-    place = f"{_text(warps, file, lane)}:{int(line[lane])}"
-    raise Fault("assertion", f"{place}: {_text(warps, message, lane)} in {_text(warps, function, lane)}")
+    reader = _Reader(warps, call, lane)
+    what, path, name = (reader.text(int(address[lane])) for address in (message, file, function))
+    raise Fault("assertion", f"{path}:{int(line[lane])}: {what} in {name}")

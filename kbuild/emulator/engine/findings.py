@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbuild.emulator.ptx.model import Instruction
+from kbuild.emulator.ptx.model import Instruction, own_place
 from kbuild.errors import KbuildError, Loc
 
 _WIDTH = 110
@@ -34,16 +34,22 @@ class Finding:
         if self.instruction is not None:
             lines.append(f"  at PTX line {self.instruction.line}: {_short(self.instruction)}")
         if self.place is not None:
-            lines.append(f"  from {self.place}")
+            lines.append(f"  from {_shown(self.place)}")
         if self.other is not None:
             lines.append(f"  against PTX line {self.other.line}: {_short(self.other)}")
         if self.other_place is not None:
-            lines.append(f"  from {self.other_place}")
+            lines.append(f"  from {_shown(self.other_place)}")
         if self.cta is not None:
             warps = f", warp {', '.join(map(str, self.warps))}" if self.warps else ""
             times = f"; {self.count} times" if self.count > 1 else ""
             lines.append(f"  in CTA {self.cta}{warps}{times}")
         return "\n".join(lines)
+
+
+def _shown(place: Loc) -> str:
+    """A place, and where it is in another file than the kernel's, the line there that leads to it."""
+    own = own_place(place)
+    return str(place) if own.file == place.file else f"{place}, called from {own}"
 
 
 def _short(instruction: Instruction) -> str:

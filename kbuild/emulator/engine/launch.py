@@ -10,7 +10,7 @@ import numpy as np
 
 from kbuild.emulator.async_ops.operation import notify
 from kbuild.emulator.async_ops.timing import Late, Timing, timing_named
-from kbuild.emulator.engine.arguments import Argument, place
+from kbuild.emulator.engine.arguments import Argument, array_of, place
 from kbuild.emulator.engine.cta import Cluster, Cta
 from kbuild.emulator.engine.findings import EmulationError, Fault, Finding
 from kbuild.emulator.engine.memory import (
@@ -60,7 +60,7 @@ def run(
     ptx: str | Program,
     entry: str | None,
     grid: Sequence[int],
-    num_warps: int,
+    num_warps: int | Sequence[int],
     shared_bytes: int,
     arguments: Sequence[Argument],
     *,
@@ -75,7 +75,8 @@ def run(
 ) -> Report:
     """Run a kernel to its end, or to the first thing that is wrong.
 
-    `shared_bytes` is the dynamic shared memory; `shared_base` the offset of shared memory in its window.
+    `num_warps` may also be the threads of a block along each axis.  `shared_bytes` is the dynamic shared memory;
+    `shared_base` the offset of shared memory in its window.
     Observers are notified of every access; `timing` says when asynchronous operations take effect: `late`,
     `early` or `random(SEED)`.  `checks` finds races too: `strict` by the letter of the PTX ISA, `lenient` without
     what hardware forgives (`race.LENIENT`); with `names` of the arguments reports say `x[96]` for addresses.
@@ -86,17 +87,18 @@ def run(
     chosen = schedule_named(schedule) if isinstance(schedule, str) else schedule
     heap = Heap()
     values, addresses = place(heap, arguments, names)
+    block = 32 * num_warps if isinstance(num_warps, int) else num_warps
     launch = Launch(
-        program, heap, values, grid, 32 * num_warps, shared_bytes, chosen, step_budget, shared_base, cluster
+        program, heap, values, grid, block, shared_bytes, chosen, step_budget, shared_base, cluster
     )
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = [*observers, *checkers_named(checks)]
     findings = launch.run()
     outputs = [
         None
-        if address is None
+        if address is None or array is None
         else heap.bytes(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
-        for array, address in zip(arguments, addresses)
+        for array, address in zip(map(array_of, arguments), addresses)
     ]
     return Report(outputs, findings, launch.steps, launch.printed)
 
@@ -106,6 +108,10 @@ def checkers_named(checks: str) -> list[Observer]:
     if checks not in ("", "strict", "lenient"):
         raise EmulationError(f"unknown checks {checks!r}", help="known are strict and lenient")
     return [RaceDetector(LENIENT if checks == "lenient" else ())] if checks else []
+
+
+_FUNCTION_BYTES = 16
+"""From the address of a function to that of the next; nothing can be read there."""
 
 
 class Launch:
@@ -187,6 +193,8 @@ class Launch:
         """Give every variable its address; dynamic shared memory comes after the static, and red zones
         between them."""
         variables = (*self.program.module.variables, *self.program.variables)
+        for number, function in enumerate(self.program.module.functions, 1):
+            self.symbols[function.name] = _FUNCTION_BYTES * number  # Below all memory.
         self.local_size, position = 0, self.shared_base
         fixed = [
             size_of(variable) for variable in variables if variable.space == "shared" and size_of(variable)
@@ -224,7 +232,7 @@ class Launch:
                 f"{self.program.entry.name} takes {len(parameters)} arguments, got {len(arguments)}"
             )
         for parameter, argument in zip(parameters, arguments):
-            align = max(TYPES[parameter.type].itemsize, 1 if parameter.attributes else parameter.align)
+            align = align_of_parameter(parameter)
             data = _argument_bytes(parameter, argument)
             while len(self.param.data) % align:
                 self.param.grow(1)
@@ -453,6 +461,12 @@ def _three(values: Sequence[int]) -> tuple[int, int, int]:
 def size_of(variable: Variable) -> int:
     """Bytes of a variable; 0 for an array of unknown size."""
     return TYPES[variable.type].itemsize * (1 if variable.size is None else variable.size)
+
+
+def align_of_parameter(parameter: Variable) -> int:
+    """The number that divides the offset of a kernel's parameter.  The alignment in `.ptr .align 16` is not that, but of
+    what the parameter points to."""
+    return max(TYPES[parameter.type].itemsize, 1 if parameter.attributes else parameter.align)
 
 
 def _argument_bytes(parameter: Variable, argument: int | float | bytes) -> bytes:

@@ -20,7 +20,7 @@ from kbuild.emulator.engine.memory import Memory
 from kbuild.emulator.engine.program import Program, Step, StepBlock
 from kbuild.emulator.engine.registers import RegisterFile
 from kbuild.emulator.engine.schedule import Schedule
-from kbuild.emulator.ptx.model import Instruction
+from kbuild.emulator.ptx.model import Instruction, Register
 
 Mask = Any
 """True for all lanes, or a bool per lane."""
@@ -293,11 +293,26 @@ class WarpBatch:
     # Parting and joining
 
     def _parts_before(self, block: StepBlock, entry: DivergenceLevel) -> bool:
-        """Part where the block's first step makes only some warps wait."""
-        if not block.steps or block.steps[0].guard is None or not block.steps[0].effects.waits:
+        """Part where the block's first step makes only some warps wait, or warps at different barriers."""
+        step = block.steps[0] if block.steps else None
+        if step is None or not step.effects.waits:
             return False
-        predicate = self.lanes(block.steps[0].guard)
-        return bool(self._part(~predicate if block.steps[0].negated else predicate, entry))
+        if step.guard is not None:
+            predicate = self.lanes(step.guard)
+            if self._part(~predicate if step.negated else predicate, entry):
+                return True
+        if step.effects.collective != "cta" or not any(
+            isinstance(operand, Register) for operand in step.instruction.operands
+        ):
+            return False
+        # Number and threads of a barrier come first; each warp has one of each, or the barrier refuses it.
+        return any(self._part_by(self._of_warps(self.lanes(slot), entry)) for slot in step.slots[:2])
+
+    def _of_warps(self, values: np.ndarray, entry: DivergenceLevel) -> np.ndarray:
+        """For each warp the value that its first lane at a level has."""
+        lanes = np.ones(self.size, bool) if entry.mask is True else entry.mask
+        first = lanes.reshape(-1, 32).argmax(axis=1)
+        return np.asarray(values.reshape(-1, 32)[np.arange(self.count), first])
 
     def _part(self, taken: np.ndarray, entry: DivergenceLevel) -> list[WarpBatch]:
         """Become several batches where warps differ in which of their lanes are `taken`; none where they do
@@ -305,7 +320,10 @@ class WarpBatch:
         lanes = np.ones(self.size, bool) if entry.mask is True else entry.mask
         some = np.any((taken & lanes).reshape(-1, 32), axis=1)
         rest = np.any((lanes & ~taken).reshape(-1, 32), axis=1)
-        kinds = np.asarray(some + 2 * rest)
+        return self._part_by(np.asarray(some + 2 * rest))
+
+    def _part_by(self, kinds: np.ndarray) -> list[WarpBatch]:
+        """Become several batches of neighbours of one kind; none where all warps are."""
         starts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), self.count]
         if len(starts) == 2:
             return []

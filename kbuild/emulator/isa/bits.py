@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from kbuild.emulator.isa.instruction_spec import Form, InstructionSpec, Lanes
+from kbuild.emulator.isa.instruction_spec import TYPES, Form, InstructionSpec, Lanes
 
 _BITS = "{b16|b32|b64}"
 _COMPARE = {
@@ -293,12 +295,30 @@ def _set(form: Form) -> Lanes:
     return lambda a, b: np.where(compare(a, b), ones, ones.dtype.type(0))
 
 
+def _set_halves(form: Form) -> Lanes:
+    """`set` of one half or a pair: 1.0 where the comparison holds, or all ones for a result of integers."""
+    kind, source = form.types
+    plain = source.removesuffix("x2")
+    compare = _comparison(
+        replace(form, modifiers=(*(each for each in form.modifiers if each not in form.types), plain))
+    )
+    width = np.dtype("u2" if kind.startswith(("f16", "bf16")) or source.endswith("x2") else "u4")
+    ones = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80}.get(kind, np.iinfo(width).max)
+
+    def function(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        one, other = (np.ascontiguousarray(value).view(TYPES[plain]) for value in (a, b))
+        return np.where(compare(one, other), width.type(ones), width.type(0)).view(TYPES[kind])
+
+    return function
+
+
 def _select(form: Form) -> Lanes:
     return lambda a, b, predicate: np.where(predicate, a, b)
 
 
 _ORDERED = "{eq|ne|lt|le|gt|ge"
 _FLOAT_COMPARE = _ORDERED + "|equ|neu|ltu|leu|gtu|geu|num|nan}"
+_LATER = "it is of CUDA C++ alone, and waits for the next measurement"
 _INTEGER = "{u16|u32|u64|s16|s32|s64}"
 
 ROWS = [
@@ -364,6 +384,34 @@ ROWS = [
     ),
     InstructionSpec(
         "set" + _FLOAT_COMPARE + "[ftz]{u32|s32|f32}{u32|s32|f32}", "t0 = t t", "compare to a number", _set
+    ),
+    InstructionSpec(
+        "set" + _FLOAT_COMPARE + "[ftz]{f16|u32|s32}{f16}",
+        "t0 = t t",
+        "compare to a number",
+        _set_halves,
+        unasked=_LATER,
+    ),
+    InstructionSpec(
+        "set" + _FLOAT_COMPARE + "[ftz]{bf16|u32|s32}{bf16}",
+        "t0 = t t",
+        "compare to a number",
+        _set_halves,
+        unasked=_LATER,
+    ),
+    InstructionSpec(
+        "set" + _FLOAT_COMPARE + "[ftz]{f16x2|u32|s32}{f16x2}",
+        "t0 = t t",
+        "compare to numbers, by halves",
+        _set_halves,
+        unasked=_LATER,
+    ),
+    InstructionSpec(
+        "set" + _FLOAT_COMPARE + "[ftz]{bf16x2|u32|s32}{bf16x2}",
+        "t0 = t t",
+        "compare to numbers, by halves",
+        _set_halves,
+        unasked=_LATER,
     ),
     InstructionSpec(
         "selp{b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64}",

@@ -286,6 +286,14 @@ ROWS = [
         _approximate(np.reciprocal),
         accuracy=Accuracy(1, "ulp", "0.98 ulp"),
     ),
+    InstructionSpec(
+        "rcp.approx.ftz.f64",
+        "t = t",
+        "reciprocal, upper half",
+        _upper_half(_approximate(np.reciprocal)),
+        accuracy=Accuracy(2.0**-20, "relative", "not measured"),
+        unasked="it is of CUDA C++ alone, and waits for the next measurement",
+    ),
     InstructionSpec("sqrt{rn|rz|rm|rp}[ftz].f32", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
     InstructionSpec("sqrt{rn|rz|rm|rp}.f64", "t = t", "square root", _rounded(np.sqrt, "sqrt")),
     InstructionSpec(

@@ -141,6 +141,25 @@ def _extreme(form: Form) -> Lanes:
     return (lambda a, b: np.maximum(extreme(a, b), np.zeros((), a.dtype))) if form.has("relu") else extreme
 
 
+def _byte_differences(form: Form) -> Lanes:
+    """`vabsdiff2` and `vabsdiff4`: element by element, in the sources' types; without `.add` the addend is not used."""
+    width = "8" if form.opcode.endswith("4") else "16"
+    kinds = [TYPES[type_.replace("32", width)] for type_ in form.types[1:]]
+
+    def function(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        left, right = (
+            np.ascontiguousarray(value).view(kind).reshape(len(value), -1).astype(np.int64)
+            for value, kind in zip((a, b), kinds)
+        )
+        found = np.abs(left - right)
+        if form.has("add"):
+            return (found.sum(axis=1) + c).astype(form.dtype)
+        return found.astype(f"u{int(width) // 8}").view(TYPES[form.types[0]]).reshape(-1)
+
+    return function
+
+
+_LATER = "it is of CUDA C++ alone, and waits for the next measurement"
 ROWS = [
     InstructionSpec("add{u16|u32|u64|s16|s64}", "t = t t", "sum", _add),
     InstructionSpec("add[sat].s32", "t = t t", "sum, clamped with .sat", _add),
@@ -199,6 +218,20 @@ ROWS = [
         "t = t t t",
         "absolute difference, plus an addend",
         lambda _: lambda a, b, c: np.where(a < b, b - a, a - b) + c,
+    ),
+    InstructionSpec(
+        "vabsdiff4{u32|s32}{u32|s32}{u32|s32}[add]",
+        "t0 = t t t0",
+        "absolute differences of four bytes, or their sum plus an addend",
+        _byte_differences,
+        unasked=_LATER,
+    ),
+    InstructionSpec(
+        "vabsdiff2{u32|s32}{u32|s32}{u32|s32}[add]",
+        "t0 = t t t0",
+        "absolute differences of two halves, or their sum plus an addend",
+        _byte_differences,
+        unasked=_LATER,
     ),
     InstructionSpec(
         "dp4a{u32|s32}{u32|s32}", "b32 = t0 t s32", "four products of bytes, plus an addend", _dot

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -97,7 +98,8 @@ class Subject:
 
     name: str
     program: Program
-    num_warps: int
+    block: int | Sequence[int]
+    """Warps of a block, or its threads along each axis."""
     shared_bytes: int
     cases: tuple[TrialCase, ...]
     more: Callable[[], Iterator[TrialCase]] = _no_more
@@ -146,7 +148,7 @@ class Subject:
                 program,
                 None,
                 case.grid,
-                self.num_warps,
+                self.block,
                 self.shared_bytes,
                 case.arguments,
                 schedule=adversary.schedule,
@@ -173,7 +175,8 @@ class Subject:
     def steps_allowed(self, steps: int) -> int:
         """The step budget of a mutant whose original takes so many steps in lockstep: enough for every warp
         on its own."""
-        return 3 * steps * self.num_warps + 20_000
+        warps = self.block if isinstance(self.block, int) else -(-prod(self.block) // 32)
+        return 3 * steps * warps + 20_000
 
 
 def _marking(program: Program, lines: set[int]) -> Program:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kbuild.emulator.isa.table import form_of
 from kbuild.emulator.ptx.inline import Flat
-from kbuild.emulator.ptx.model import Instruction, Label, Predicate, PtxError, Symbol
+from kbuild.emulator.ptx.model import Instruction, Label, Predicate, PtxError, Register, Symbol
 
 
 @dataclass
@@ -74,8 +74,12 @@ def _split(flat: Flat) -> tuple[list[BasicBlock], dict[str, int]]:
             blocks[-1].branch, blocks[-1].guard = statement, statement.guard
         else:
             effects = form_of(statement).effects
-            if effects.waits and statement.guard is not None and blocks[-1].instructions:
-                blocks.append(BasicBlock())  # so that warps which skip it can part from those that wait
+            chooses = statement.opcode in ("bar", "barrier") and any(
+                isinstance(operand, Register) for operand in statement.operands
+            )
+            if effects.waits and (statement.guard is not None or chooses) and blocks[-1].instructions:
+                # So that warps which skip it can part from those that wait, and those that wait elsewhere.
+                blocks.append(BasicBlock())
             blocks[-1].instructions.append(statement)
             blocks[-1].communicates = effects.communicates
     for block in blocks:

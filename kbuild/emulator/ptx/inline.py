@@ -10,8 +10,9 @@ of its labels; the instruction itself stays after them, for an invalid index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from kbuild.emulator.ptx.model import (
     Address,
@@ -122,14 +123,20 @@ class _Flattener:
     def _call(self, instruction: Instruction, stack: tuple[str, ...]) -> Iterator[Instruction | Label]:
         lists = [operand.items for operand in instruction.operands if isinstance(operand, Vector)]
         target = next((operand for operand in instruction.operands if not isinstance(operand, Vector)), None)
+        if isinstance(target, Register):
+            yield from self._calls_by_address(instruction, target, lists, stack)
+            return
         if not isinstance(target, Symbol):
-            raise PtxError(f"line {instruction.line}: only direct calls are known: {instruction}")
+            raise PtxError(f"line {instruction.line}: a call of nothing: {instruction}")
         function = self.module.function(target.name)
         if function.body is None:
             yield instruction
             return
         if function.name in stack:
-            raise PtxError(f"line {instruction.line}: recursive call of {function.name}")
+            raise PtxError(
+                f"line {instruction.line}: recursive call of {function.name}",
+                help="the emulator puts calls into their callers; a loop with a stack of its own can be run",
+            )
         if instruction.guard is not None:
             raise PtxError(f"line {instruction.line}: a call under a predicate is not known: {instruction}")
         results = lists[0] if function.results else ()
@@ -143,6 +150,62 @@ class _Flattener:
         names = {variable.name: str(operand) for variable, operand in zip(formal, actual)}
         self.calls += 1
         yield from self.expand(function, names, f"@{self.calls}", (*stack, function.name))
+
+    def _calls_by_address(
+        self,
+        instruction: Instruction,
+        target: Register,
+        lists: Sequence[tuple[Operand, ...]],
+        stack: tuple[str, ...],
+    ) -> Iterator[Instruction | Label]:
+        """A call of whichever function has an address: a comparison and a call for each that it may be."""
+        self.switches += 1
+        number = self.switches
+        plain = replace(instruction, guard=None)
+        chosen, address = Register(f"%called#{number}"), Register(f"%function#{number}")
+        self.registers |= {chosen.name: "pred", address.name: "b64"}
+        done = Label(f"$called#{number}")
+        vectors = [operand for operand in instruction.operands if isinstance(operand, Vector)]
+        counts = [len(items) for items in lists if items]
+        for place, function in enumerate(self.addressed):
+            if [size for size in (len(function.results), len(function.parameters)) if size] != counts:
+                continue
+            over = Label(f"$not_called#{number}.{place}")
+            yield replace(plain, opcode="mov", modifiers=("u64",), operands=(address, Symbol(function.name)))
+            yield replace(plain, opcode="setp", modifiers=("eq", "u64"), operands=(chosen, target, address))
+            yield replace(
+                plain,
+                opcode="bra",
+                modifiers=(),
+                operands=(Symbol(over.name),),
+                guard=Predicate(chosen, True),
+            )
+            call = replace(instruction, operands=(Symbol(function.name), *vectors))
+            yield from self._call(call, stack)
+            yield replace(plain, opcode="bra", modifiers=(), operands=(Symbol(done.name),))
+            yield over
+        yield replace(plain, opcode="trap", modifiers=(), operands=())
+        yield done
+
+    @cached_property
+    def addressed(self) -> list[PtxFunction]:
+        """The functions whose address is taken."""
+        named = {
+            operand.name
+            for function in self.module.functions
+            for instruction in function.instructions
+            if instruction.opcode != "call"
+            for operand in instruction.operands
+            if isinstance(operand, Symbol)
+        }
+        named |= {
+            each for variable in self.module.variables for each in variable.initial if isinstance(each, str)
+        }
+        return [
+            one
+            for one in self.module.functions
+            if one.name in named and one.body is not None and not one.is_entry
+        ]
 
 
 def _halves(name: str) -> tuple[Register, Register]:

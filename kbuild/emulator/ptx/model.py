@@ -148,6 +148,8 @@ class SourceLine:
     column: int
     attributes: str = ""
     """What follows the column, such as `function_name $L__info_string0, inlined_at 1 30 18`, as written."""
+    caller: SourceLine | None = field(default=None, compare=False, repr=False)
+    """The place of the call that was inlined to get here."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,15 @@ class BranchTargets:
 
 
 @dataclass(frozen=True)
+class CallPrototype:
+    """`name: .callprototype (…) _ (…);`: what functions that a call by address may reach have for parameters."""
+
+    name: str
+    text: str
+    """After the word `.callprototype`, as written."""
+
+
+@dataclass(frozen=True)
 class Pragma:
     """`.pragma "…";`: no meaning here, but kept."""
 
@@ -223,7 +234,7 @@ class Variable:
     """For a kernel's parameter what `.ptr` says: its space and alignment."""
 
 
-Statement = Instruction | Label | BranchTargets | Pragma | RegisterDeclaration | Variable
+Statement = Instruction | Label | BranchTargets | CallPrototype | Pragma | RegisterDeclaration | Variable
 
 
 @dataclass(frozen=True)
@@ -287,10 +298,20 @@ class PtxModule:
         return next((function for function in matching if function.body is not None), matching[0])
 
     def place(self, instruction: Instruction) -> Loc | None:
-        """The kernel source line of an instruction, where the PTX has line information."""
-        if instruction.source is None:
-            return None
+        """The source line of an instruction, with the calls that were inlined to get there, where the PTX has line
+        information."""
         names = dict(self.files)
-        return Loc(
-            names.get(instruction.source.file, "?"), instruction.source.line, instruction.source.column
-        )
+
+        def of(source: SourceLine | None) -> Loc | None:
+            if source is None:
+                return None
+            return Loc(names.get(source.file, "?"), source.line, source.column, caller=of(source.caller))
+
+        return of(instruction.source)
+
+
+def own_place(place: Loc) -> Loc:
+    """The line of the kernel's own file that an instruction comes from: the place itself, or the innermost call on the way
+    to a place in another file."""
+    frames = place.frames()
+    return next(frame for frame in reversed(frames) if frame.file == frames[0].file)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kbuild.emulator.ptx.model import (
     Address,
     BranchTargets,
+    CallPrototype,
     Immediate,
     Instruction,
     Label,
@@ -27,6 +28,7 @@ from kbuild.emulator.ptx.model import (
     Variable,
     Vector,
 )
+from kbuild.emulator.ptx.places import Places
 from kbuild.emulator.ptx.tokens import Cursor
 
 _LINKAGES = ("visible", "extern", "weak", "common")
@@ -105,6 +107,7 @@ class _PtxParser:
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.source: SourceLine | None = None
+        self.places = Places()
         self.scopes: list[dict[str, str]] = []
         self.scope_count = 0
         self.registers: dict[str, Register] = {}
@@ -218,7 +221,7 @@ class _PtxParser:
     def _function(self, linkage: str) -> PtxFunction:
         cursor = self.cursor
         is_entry, line = cursor.dotted() == "entry", cursor.line
-        self.scopes, self.registers, self.source = [{}], {}, None
+        self.scopes, self.registers, self.source, self.places = [{}], {}, None, Places()
         results = self._parameters() if cursor.next == "(" else ()
         name = cursor.name()
         parameters = self._parameters() if cursor.next == "(" else ()
@@ -293,7 +296,7 @@ class _PtxParser:
             elif cursor.tokens[cursor.index + 1] == ":":
                 name = self._resolve(cursor.take())
                 cursor.take()
-                statements.append(self._targets(name) if cursor.next == ".branchtargets" else Label(name))
+                statements.append(self._labelled(name))
             elif token == ";":
                 cursor.take()
             elif not token:
@@ -301,12 +304,20 @@ class _PtxParser:
             else:
                 statements.append(self._instruction())
 
-    def _targets(self, name: str) -> BranchTargets:
-        """A list of labels, after its own."""
-        self.cursor.take()
-        labels = tuple(map(self._resolve, self._names()))
-        self.cursor.expect(";")
-        return BranchTargets(name, labels)
+    def _labelled(self, name: str) -> Label | BranchTargets | CallPrototype:
+        """What a label names: a place, a list of labels, or a prototype."""
+        cursor = self.cursor
+        if cursor.accept(".branchtargets"):
+            labels = tuple(map(self._resolve, self._names()))
+            cursor.expect(";")
+            return BranchTargets(name, labels)
+        if cursor.accept(".callprototype"):
+            start = cursor.starts[cursor.index]
+            while not cursor.accept(";"):
+                if not cursor.take():
+                    cursor.fail("the prototype does not end")
+            return CallPrototype(name, cursor.text[start : cursor.starts[cursor.index - 1]].strip())
+        return Label(name)
 
     def _declare_labels(self) -> None:
         """Labels may be used before they are defined; find those of this scope, not of inner ones."""
@@ -325,7 +336,7 @@ class _PtxParser:
         cursor = self.cursor
         word = cursor.dotted()
         if word == "loc":
-            self.source = self._loc()
+            self.source = self.places.read(cursor, self.source)
             return
         if word == "pragma":
             statements.append(Pragma(cursor.take().strip('"')))
@@ -337,28 +348,6 @@ class _PtxParser:
             cursor.index -= 1
             cursor.fail(f"unknown directive {cursor.next} in a function")
         cursor.expect(";")
-
-    def _loc(self) -> SourceLine:
-        cursor = self.cursor
-        file, line, column = cursor.integer(), cursor.integer(), cursor.integer()
-        start, last = cursor.starts[cursor.index], 0
-        while cursor.accept(","):
-            word = cursor.name()
-            last = cursor.index
-            if word == "function_name":
-                cursor.name()
-                last = cursor.index
-                if cursor.accept("+"):
-                    cursor.integer()
-                    last = cursor.index
-            elif word == "inlined_at":
-                for _ in range(3):
-                    cursor.integer()
-                last = cursor.index
-            else:
-                cursor.fail(f"unknown attribute {word} of .loc")
-        end = cursor.starts[last - 1] + len(cursor.tokens[last - 1]) if last else start
-        return SourceLine(file, line, column, cursor.text[start + 1 : end].strip() if last else "")
 
     def _registers(self, statements: list[Statement]) -> None:
         cursor = self.cursor

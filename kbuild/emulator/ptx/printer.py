@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kbuild.emulator.ptx.model import (
     BranchTargets,
+    CallPrototype,
     Instruction,
     Label,
     Pragma,
@@ -83,6 +84,8 @@ def _statement(statement: Statement) -> str:
         return f"{statement.name}:"
     if isinstance(statement, BranchTargets):
         return f"{statement.name}: .branchtargets {', '.join(statement.labels)};"
+    if isinstance(statement, CallPrototype):
+        return f"{statement.name}: .callprototype {statement.text};"
     if isinstance(statement, Pragma):
         return f'\t.pragma "{statement.text}";'
     if isinstance(statement, RegisterDeclaration):

@@ -36,7 +36,6 @@ enum {
     ERROR_LOG_SIZE = 4096,
     STREAM_SERIALIZATION = 6,         /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
     FIRST_WITH_STREAM_SERIALIZATION = 12030, /* the first driver that captures such launches too */
-    SHARED_WITHOUT_OPTIN = 48 * 1024, /* bytes of dynamic shared memory that need no attribute */
     MAX_DEVICES = 64,
     DRIVER_ALONE = -1                 /* instead of an ordinal */
 };
@@ -221,7 +220,7 @@ static CUresult load_function(const VariantEntry *row, const char *image, CUfunc
         return code;
     *call = "cuModuleGetFunction";
     code = driver.cuModuleGetFunction(function, loaded, row->entry);
-    if (code == CUDA_SUCCESS && row->shared > SHARED_WITHOUT_OPTIN) {
+    if (code == CUDA_SUCCESS && row->opts_in) {
         *call = "cuFuncSetAttribute";
         code = driver.cuFuncSetAttribute(*function, FUNCTION_DYNAMIC_SHARED, row->shared);
     }

@@ -87,14 +87,14 @@ static CUresult launch_function(const VariantEntry *row, CUfunction function, co
                                 const char **failing)
 {
     unsigned x = (unsigned)grid[0], y = (unsigned)grid[1], z = (unsigned)grid[2];
-    unsigned threads = (unsigned)row->threads, shared = (unsigned)row->shared;
+    const unsigned *block = row->block, shared = (unsigned)row->shared;
     if (!row->launch_pdl || !driver.cuLaunchKernelEx || driver.version < FIRST_WITH_STREAM_SERIALIZATION) {
         *failing = "cuLaunchKernel";
-        return driver.cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, stream, addresses, NULL);
+        return driver.cuLaunchKernel(function, x, y, z, block[0], block[1], block[2], shared, stream, addresses, NULL);
     }
     *failing = "cuLaunchKernelEx";
     LaunchAttribute attribute = { STREAM_SERIALIZATION, 0, { 1 } };
-    LaunchConfig config = { { x, y, z }, { threads, 1, 1 }, shared, stream, &attribute, 1 };
+    LaunchConfig config = { { x, y, z }, { block[0], block[1], block[2] }, shared, stream, &attribute, 1 };
     return driver.cuLaunchKernelEx(&config, function, addresses, NULL);
 }
 

@@ -90,6 +90,11 @@ OPTIONS = {
     "debug": True,
     "lineinfo": True,
     "portable": True,
+    "block": "16x16",
+    "shared": 1024,
+    "include": "include",
+    "use_fast_math": True,
+    "cpp_std": 20,
 }
 """Every option on which the code depends, with another value."""
 

@@ -94,7 +94,7 @@ def test_a_default_stands_in_front_of_the_next_that_is_given(given: str, expecte
             "BLOCK = 512",
             "BLOCK = [512]",
             10,
-            "defaults.BLOCK: expected a flag, a finite number or a plain word, found a list",
+            "defaults.BLOCK: expected a flag, a finite number, a plain word or a layout, found a list",
         ),
         ("BLOCK = 512", "NEGATE = true", 10, "defaults.NEGATE: is given in args or matrix already"),
         (

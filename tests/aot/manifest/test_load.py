@@ -102,8 +102,9 @@ def test_the_only_value_of_an_axis_is_its_default(project: Path) -> None:
     assert [axis.default for axis in manifest.kernel("scale").matrix] == [None, False]
     facts = {"entry": "scale_kernel", "params": [["x", "*fp16"], ["y", "*fp16"], ["n", "i32"]], "shared": 0}
     facts |= {"archive": "a", "archive_sha256": "", "key": "k", "sha256": "", "registers": 32}
+    facts |= {"static_shared": 0, "block": (128, 1, 1)}
     rows = [
-        (each, {**facts, "arch": each.arch, "num_warps": each.options.num_warps, "warps": 4})
+        (each, {**facts, "arch": each.arch, "num_warps": each.options.num_warps})
         for each in expand(manifest).variants
     ]
     (table,) = make_table(manifest, rows).kernels

@@ -133,7 +133,12 @@ CASES = [
         5,
         'package.archs[0]: unknown architecture "sm_90a"; did you mean "sm_90"?',
     ),
-    ('"kernels/scale.py"', '""', 9, K + 'source: no Python file ""'),
+    (
+        '"kernels/scale.py"',
+        '""',
+        9,
+        K + 'source: no file in Python or CUDA C++ ""; its name ends in .py or .cu',
+    ),
     (
         "kernels/scale.py",
         "kernels/other.py",
@@ -232,12 +237,17 @@ CASES = [
     ('"fp16", "fp32"', '"fp16", "fp16"', 16, K + 'matrix.dtype[1]: "fp16" is named twice'),
     ('["fp16", "fp32"]', '"fp16"', 16, K + 'matrix.dtype: expected a list of values, found "fp16"'),
     ("[false, true]", "[]", 17, K + "matrix.NEGATE: expected a list of values, found an empty list"),
-    ("[false, true]", "[nan]", 17, K + "matrix.NEGATE[0]: expected a flag, a finite number or a plain word"),
+    (
+        "[false, true]",
+        "[nan]",
+        17,
+        K + "matrix.NEGATE[0]: expected a flag, a finite number, a plain word or a layout",
+    ),
     (
         "[false, true]",
         '["a b"]',
         17,
-        K + "matrix.NEGATE[0]: expected a flag, a finite number or a plain word",
+        K + "matrix.NEGATE[0]: expected a flag, a finite number, a plain word or a layout",
     ),
     (
         "NEGATE = [false, true]",

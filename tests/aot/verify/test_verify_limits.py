@@ -20,7 +20,6 @@ from kbuild.cli import main
 from kbuild.compiler import driver
 from kbuild.compiler.interp import machine
 from kbuild.emulator import EmulationError, arguments_of, run
-from kbuild.options import CompileOptions
 from tests.manifests import package_table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -94,9 +93,7 @@ def test_thirty_two_programs(total: Path) -> None:
         ),
         (lambda artifact: with_ptx(artifact, ", -256;", ", 0;"), "step-budget: no end after 500"),
         (
-            lambda artifact: driver.Artifact(
-                artifact.asm, replace(artifact.metadata, options=CompileOptions(64))
-            ),
+            lambda artifact: driver.Artifact(artifact.asm, replace(artifact.metadata, block=(2048, 1, 1))),
             "2048 threads",
         ),
         (lambda artifact: with_ptx(artifact, "bar.sync \t0;", ""), "race: "),

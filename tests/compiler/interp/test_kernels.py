@@ -15,6 +15,7 @@ from zoo import CASES, Bits, Case
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.compiler import interp
+from kbuild.compiler.driver import pipelines_of
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
@@ -55,10 +56,9 @@ def test_kernels_stay_right_through_the_stages(name: str) -> None:
     module = build(case, arguments)
     check(case, module, arguments)
     target = find_target(case.archs[-1])
-    run_pipeline(module, target, target.tensor_pipeline)
-    check(case, module, arguments)
-    run_pipeline(module, target, target.gpu_pipeline)
-    check(case, module, arguments)
+    for passes in pipelines_of(module, target):
+        run_pipeline(module, target, passes)
+        check(case, module, arguments)
     text = print_module(module)
     assert print_module(parse_module(text)) == text
 

@@ -98,7 +98,11 @@ GPU = """\
 #blocked = blocked{sizePerThread=[1,2], threadsPerWarp=[8,4], warpsPerCTA=[2,1], order=[1,0]}
 #shared1 = swizzled{vector=1, perPhase=2, maxPhase=8, order=[0,1]}
 #shared2 = linear{offset=[[0,1],[0,2],[0,0],[1,0],[2,1],[4,2],[8,0]]}
-#blocked1 = blocked{sizePerThread=[2,2], threadsPerWarp=[8,4], warpsPerCTA=[1,2], order=[1,0]}
+#shared3 = linear{offset=[[1],[2],[4],[8],[17],[34],[68]]}
+#shared4 = swizzled{vector=1, perPhase=1, maxPhase=1, order=[0]}
+#auto = auto{}
+#blocked1 = blocked{sizePerThread=[1], threadsPerWarp=[32], warpsPerCTA=[2], order=[0]}
+#blocked2 = blocked{sizePerThread=[2,2], threadsPerWarp=[8,4], warpsPerCTA=[1,2], order=[1,0]}
 
 tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linear>, %m: tensor<16x8xi1, #linear>, %i: i32) {
   %tile: !ttg.memdesc<16x8xf16, #shared> = ttg.local_alloc src=%x {offset = 0}
@@ -109,6 +113,10 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   %2: !ttg.memdesc<16x8xf16, #shared> = ttg.memdesc_index %buffers, %i
   %3: !ttg.memdesc<8x16xf16, #shared1> = ttg.memdesc_trans %2 {order = [1, 0]}
   %4: !ttg.memdesc<16x4xf16, #shared2> = ttg.memdesc_subslice %2 {offsets = [0, 4]}
+  %flat: !ttg.memdesc<128xf16, #shared3> = ttg.memdesc_reshape %2 {shape = [128]}
+  %words: !ttg.memdesc<64xf32, #shared4> = ttg.memdesc_reinterpret %flat
+  %open: tensor<16xi32, #auto> = tt.make_range {start = 0, end = 16}
+  %fixed: tensor<16xi32, #blocked1> = gluon.set_auto_layout %open
   %scaled: tensor<16x8xf16, #linear> = ttg.warp_if %m, otherwise=[%same] body() {
     %twice: tensor<16x8xf16, #linear> = arith.addf %same, %same
     scf.yield %twice
@@ -119,10 +127,10 @@ tt.func @gpu(%x: tensor<16x8xf16, #linear>, %p: tensor<16x8x!tt.ptr<f16>, #linea
   ttg.async_wait {num = 0}
   ttg.local_dealloc %buffers
   ttng.fence_async_shared
-  %c: tensor<16x16xf32, #blocked1> = arith.constant {value = 0.0}
-  %product: tensor<16x16xf32, #blocked1> = ttg.local_dot %2, %3, %c
-  %5: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
-  %6: tensor<16x16xf32, #blocked1> = ttng.warp_group_dot_wait %5 {pendings = 1}
+  %c: tensor<16x16xf32, #blocked2> = arith.constant {value = 0.0}
+  %product: tensor<16x16xf32, #blocked2> = ttg.local_dot %2, %3, %c
+  %5: tensor<16x16xf32, #blocked2> = ttng.warp_group_dot %0, %3, %c {atom = "m64n16k16.f16", is_async = true}
+  %6: tensor<16x16xf32, #blocked2> = ttng.warp_group_dot_wait %5 {pendings = 1}
   tt.return
 }
 """
@@ -137,6 +145,7 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
   ttng.init_barrier %barriers
   %0: !ttg.memdesc<1xi64, #shared1> = ttg.memdesc_index %barriers, %i
   ttng.barrier_expect %0, %c {bytes = 512}
+  ttng.async_copy_mbarrier_arrive %0 {no_increment = true}
   %1: !ttg.memdesc<16x16xf16, #shared> = ttg.memdesc_index %buffers, %i
   ttng.async_tma_copy_global_to_local %map, %1, %0, %c, indices=[%i, %i]
   ttng.wait_barrier %0, %i, tiles=[%1]
@@ -150,6 +159,23 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
     scf.yield
   }
   ttng.inval_barrier %barriers, tiles=[%buffers]
+  tt.return
+}
+"""
+
+PARTITIONS = """\
+tt.func @partitions(%p: !tt.ptr<i32>, %n: i32) attributes {num_warps = 4} {
+  %sum: i32 = ttg.warp_specialize %n default() {
+    %0: i32 = arith.addi %n, %n
+    ttg.warp_yield %0
+  } partitions() {
+    ttg.warp_partition {num_warps = 1, registers = 24} body(%n_1: i32) {
+      tt.store %p, %n_1
+      ttg.warp_return
+    }
+    ttg.warp_return
+  }
+  ttg.warp_dismiss
   tt.return
 }
 """
@@ -207,6 +233,7 @@ TEXTS = {
     "control": CONTROL,
     "gpu": GPU,
     "copies": COPIES,
+    "partitions": PARTITIONS,
     "elementwise": elementwise_text(),
 }
 

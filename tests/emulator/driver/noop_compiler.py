@@ -43,6 +43,7 @@ def compile(
         target,
         target,
         options,
+        block=options.threads,
         shared=0,
         params=tuple(params),
         registers=32,

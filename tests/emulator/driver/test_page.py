@@ -92,12 +92,18 @@ def passed(environment: dict[str, str], folder: Path, file: str) -> str:
 
 def test_all_examples_of_the_page_are_run_here() -> None:
     text = (ROOT / "docs/stand-in.md").read_text()
-    assert [name for _, name in EXAMPLES] == ["conftest.py", "test_scale.py", "test_scale_as_it_is.py"]
+    files = ["conftest.py", "test_scale.py", "test_scale_as_it_is.py", "test_with_cuda_core.py"]
+    assert [name for _, name in EXAMPLES] == files
     assert text.count("```") == 2 * len(EXAMPLES)
 
 
 def test_the_first_way_of_the_page(built: Path) -> None:
     assert "4 passed" in (summary := passed(outside(built), built, "test_scale.py")), summary
+
+
+def test_the_way_with_cuda_core(built: Path) -> None:
+    pytest.importorskip("cuda.core")
+    assert "1 passed" in (summary := passed(outside(built), built, "test_with_cuda_core.py")), summary
 
 
 @pytest.mark.parametrize("variable", ["KBUILD_LIBCUDA", "LD_LIBRARY_PATH"])

@@ -110,8 +110,37 @@ def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(late: Cud
     late("cuStreamSynchronize", stream)
     assert list(result) == [1] * 4
     late("cuStreamDestroy_v2", stream)
-    with pytest.raises(CudaError, match="is not a stream of the current context"):
+    with pytest.raises(CudaError, match="is not a stream"):
         late("cuStreamSynchronize", stream)
+
+
+def test_a_stream_is_used_while_another_device_is_current(libraries: Path) -> None:
+    with FakeDriver(["sm_90", "sm_90"], folder=libraries, streams="late") as driver:
+        cuda = Cuda(driver.path)
+        x, stream, event = cuda.allocate(16), cuda.stream(), cuda.event()
+        cuda("cuCtxSetCurrent", cuda.get("cuDevicePrimaryCtxRetain", 1))
+        cuda("cuMemsetD8Async", x, 3, ctypes.c_size_t(16), stream)
+        cuda("cuEventRecord", event, stream)
+        cuda("cuStreamSynchronize", stream)
+        assert cuda.read(x, 1) == [0x03030303]
+        for fails in (
+            lambda: cuda.launch(cuda.kernel(), x, N, stream=stream),
+            lambda: cuda("cuEventRecord", cuda.event(), stream),
+        ):
+            with pytest.raises(CudaError, match=r"400: .* belongs to another|400: .* on another device"):
+                fails()
+
+
+def test_the_default_stream_of_a_thread_is_one(late: Cuda) -> None:
+    x, function, of_thread = late.allocate(16), late.kernel(), ctypes.c_void_p(2)
+    late.write(x, [0] * 4)
+    for _ in range(3):
+        late.launch(function, x, N, stream=of_thread)
+    with pytest.raises(CudaError, match="cuStreamQuery: 600"):
+        late("cuStreamQuery", of_thread)
+    late("cuStreamSynchronize", of_thread)
+    late("cuStreamQuery", of_thread)
+    assert late.read(x, 4) == [3] * 4
 
 
 def test_an_error_of_late_work_is_reported_by_the_call_that_waits(late: Cuda) -> None:

@@ -342,7 +342,8 @@ def test_a_finding_has_the_kernel_line() -> None:
         report.check()
 
 
-def test_a_kernel_prints_and_asserts() -> None:
+@pytest.mark.parametrize("checks", ["", "strict"])
+def test_a_kernel_prints_and_asserts(checks: str) -> None:
     module = """
 .global .align 1 .b8 format[12] = {108, 97, 110, 101, 32, 37, 100, 32, 37, 115, 10, 0};
 .global .align 1 .b8 word[3] = {104, 105, 0};
@@ -370,7 +371,7 @@ def test_a_kernel_prints_and_asserts() -> None:
     call.uni __assertfail, (a, b, c, d, e); }
 $skip:
 """
-    report = launch(body, {"out": np.zeros(1, np.uint32)}, module=module)
+    report = launch(body, {"out": np.zeros(1, np.uint32)}, module=module, checks=checks)
     assert report.printed == ["lane 3 hi\n"]
     assert report.findings[0].kind == "assertion" and "hi:12: hi in hi" in report.findings[0].message
 

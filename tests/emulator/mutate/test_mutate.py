@@ -188,7 +188,7 @@ def test_what_is_not_shared_needs_no_order() -> None:
     shared = EXCHANGE.replace("    bar.sync 0;\n", "    bar.warp.sync -1;\n").replace("252, %r2", "124, %r2")
     shared = shared.replace("shl.b32 %r2, %r_tid, 2", "and.b32 %r2, %r_tid, 31;\n    shl.b32 %r2, %r2, 2")
     one_warp = replace(
-        subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), num_warps=1
+        subject(shared, VALUES), program=load(kernel(shared, ("x", "out"), threads=32)), block=1
     )
     case = TrialCase("values", (VALUES[:32], np.zeros(32, np.uint32)), (1,), judged(VALUES[31::-1]))
     assert results(replace(one_warp, cases=(case,)))["drop bar.warp.sync"].state == "caught"

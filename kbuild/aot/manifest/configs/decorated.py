@@ -19,9 +19,9 @@ from typing import Any
 from kbuild.aot.manifest.configs.decorators import Decorations, read_decorations
 from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, TritonConfig, module_evaluator
 from kbuild.aot.manifest.configs.heuristics import Facts, RunTimeChoice, names_of_arguments, value_of
+from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.kinds import ConstexprKind
 from kbuild.aot.manifest.model import Argument, Axis, Value
-from kbuild.aot.manifest.parameters import KernelFunction
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader
 from kbuild.options import DEFAULTS, by_name, options

@@ -11,13 +11,13 @@ from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.configs.decorated import DecoratedConfigs, DecoratedKernel
 from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, repeated
 from kbuild.aot.manifest.expand import points
+from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.load_when import read_when
 from kbuild.aot.manifest.model import Argument, Axis, Config, Guard, Kernel, Specialization, Value
-from kbuild.aot.manifest.parameters import KernelFunction
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, with_defaults
 from kbuild.aot.manifest.table import checked, record
-from kbuild.options import CompileOptions, by_name
+from kbuild.options import CUDA, CompileOptions, Option, by_name
 from kbuild.targets import ARCHS
 
 
@@ -85,17 +85,22 @@ class _Loader:
         place = (*self.path, "defaults")
         scope = ExpressionScope(self.reader, self.path, self.args, self.matrix, parameters)
         for key, entry, common in computed(scope, repeated(entries, self.args), self.defaults):
-            shared_values = checked(self.reader, place, common, schema.DEFAULTS, names)
-            shared = _divided(self.reader, place, shared_values, taken & self.defaults.keys())
-            own = checked(self.reader, key, entry, schema.CONFIG, names)
+            entry, common = self._own(key, entry, names), self._own(place, common, names)
+            shared_values = checked(
+                self.reader, place, common, schema.options_of(schema.DEFAULTS, self.function.language), names
+            )
+            shared = self._divided(place, shared_values, taken & self.defaults.keys())
+            own = checked(
+                self.reader, key, entry, schema.options_of(schema.CONFIG, self.function.language), names
+            )
             when = own.pop("when", {})
             where, facts = read_when(
                 self.reader, (*key, "when"), when, self.matrix, self.args, self.specializations
             )
-            own_options, own_constexprs = _divided(self.reader, key, own, taken & entry.keys())
+            own_options, own_constexprs = self._divided(key, own, taken & entry.keys())
             chosen = CompileOptions(**{**shared[0], **own_options})
             constexprs = with_defaults(own_constexprs, shared[1])
-            for name, value in chosen.values("variant").items():
+            for name, value in chosen.values("variant", self.function.language).items():
                 if value is not None and name not in taken and name in names["<constexpr>"]:
                     constexprs[name] = value
             self._check_needed(key, {*constexprs, *entry, *self.defaults, *taken})
@@ -103,33 +108,52 @@ class _Loader:
             made = {"when": where, "guards": facts, "constexprs": given, "options": chosen}
             yield key, record(Config, schema.CONFIG, own, **made)
 
+    def _divided(
+        self, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Value]]:
+        """The options that a configuration gives, by their own names, and its meta-parameters; `taken` are keys that
+        are neither."""
+        for name in taken:
+            if self._option(name) is None:
+                self.reader.error((*path, name), "is given in args or matrix already")
+        chosen: dict[str, Any] = {}
+        constexprs: dict[str, Value] = {}
+        for name, value in values.items():
+            option = self._option(name)
+            if option is None:
+                constexprs[name] = value
+            elif name != option.name and option.name in values:
+                self.reader.error((*path, name), f"is another name of {option.name}, which is given as well")
+            else:
+                chosen[option.name] = value
+        return chosen, constexprs
+
+    def _option(self, name: str) -> Option | None:
+        """The option of a name, for kernels of this language."""
+        option = by_name(name, "variant")
+        return option if option and option.language in ("", self.function.language) else None
+
+    def _own(
+        self, key: KeyPath, entry: Mapping[str, Any], names: Mapping[str, Collection[str]]
+    ) -> Mapping[str, Any]:
+        """An entry without the options of other languages, which are noted unless they are constexpr parameters."""
+        language = self.function.language
+        for name in entry:
+            option = by_name(name, "variant")
+            if option is None or option.language in ("", language) or name in names["<constexpr>"]:
+                continue
+            advice = "`block` says the threads of a block" if name == "num_warps" else ""
+            what = "CUDA C++" if option.language == CUDA else "Triton's language"
+            self.reader.error((*key, name), f"is an option of kernels in {what}", advice)
+            entry = {other: value for other, value in entry.items() if other != name}
+        return entry
+
     def _check_needed(self, key: KeyPath, given: Collection[str]) -> None:
         """Notes constexpr parameters without a value."""
         for one in self.function.parameters:
             if one.is_constexpr and not one.has_default and one.name not in given:
                 advice = self.advice or "give it in config, or its values in matrix"
                 self.reader.error(key, f'constexpr "{one.name}" has no value', advice)
-
-
-def _divided(
-    reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
-) -> tuple[dict[str, Any], dict[str, Value]]:
-    """The options that a configuration gives, by their own names, and its meta-parameters; `taken` are keys that
-    are neither."""
-    for name in taken:
-        if by_name(name, "variant") is None:
-            reader.error((*path, name), "is given in args or matrix already")
-    chosen: dict[str, Any] = {}
-    constexprs: dict[str, Value] = {}
-    for name, value in values.items():
-        option = by_name(name, "variant")
-        if option is None:
-            constexprs[name] = value
-        elif name != option.name and option.name in values:
-            reader.error((*path, name), f"is another name of {option.name}, which is given as well")
-        else:
-            chosen[option.name] = value
-    return chosen, constexprs
 
 
 def check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -> None:

@@ -21,12 +21,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest import expressions, schema_values
 from kbuild.aot.manifest.expressions import Expression, ExpressionFault
-from kbuild.aot.manifest.kinds import ConstexprKind, dotted_type
+from kbuild.aot.manifest.functions.kernel_function import KernelParameter
+from kbuild.aot.manifest.kinds import ConstexprKind, dotted_type, is_layout
 from kbuild.aot.manifest.load_when import is_fact
 from kbuild.aot.manifest.model import Argument, Axis, Value
-from kbuild.aot.manifest.parameters import KernelParameter
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, described, suggestion
 from kbuild.errors import ManifestError
@@ -34,7 +34,7 @@ from kbuild.options import options
 
 Entry = Mapping[str, Any]
 
-_FACT = re.compile(schema.FACT)
+_FACT = re.compile(schema_values.FACT)
 
 
 def inherit(reader: ManifestReader) -> None:
@@ -117,8 +117,9 @@ def computed(
 def _is_expression(scope: ExpressionScope, name: str, value: object) -> bool:
     """Whether a meta-parameter is given by an expression: a plain word is a value."""
     is_parameter = name in scope.parameters and scope.parameters[name].is_constexpr
-    is_word = ConstexprKind().takes(value) or dotted_type(value)
-    return is_parameter and isinstance(value, str) and not is_word
+    if not is_parameter or not isinstance(value, str):
+        return False
+    return not (ConstexprKind().takes(value) or dotted_type(value) or is_layout(value))
 
 
 def _replaced(table: Entry, numbers: Mapping[str, int]) -> dict[str, Any]:

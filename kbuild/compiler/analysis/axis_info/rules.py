@@ -49,7 +49,7 @@ from kbuild.compiler.ops.elementwise import (
     unsigned,
     wrap,
 )
-from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.ops.gpu import ConvertLayout, SetAutoLayout
 from kbuild.compiler.ops.tensor import (
     AxisAttributes,
     Broadcast,
@@ -148,7 +148,7 @@ def reshape(op: Reshape, known: AxisInfo) -> Info:
     return Info((*ones, group), (*ones, src.divisibility_at(-1, group)), constancy, src.constant, prefix)
 
 
-@transfer(ExtSI, ExtUI, TruncI, IntToPtr, PtrToInt, Bitcast, ConvertLayout)
+@transfer(ExtSI, ExtUI, TruncI, IntToPtr, PtrToInt, Bitcast, ConvertLayout, SetAutoLayout)
 def same_numbers(op: Op, known: AxisInfo) -> Info:
     src, result = op.operands[0], op.results[0]
     info = known.get(src)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.files import (
     NamedTupleClass,
     NamespacePackage,
@@ -49,7 +50,7 @@ class Part:
         """The text of all that its meaning depends on but the functions that it reaches."""
         function = self.function
         found = [function.kind, str(function.noinline), _syntax(function.node, places)]
-        found += ["debug"] * function.debug
+        found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
         return "\n".join([*found, *(f"{name}={text}" for name, text in self.values)])
 
 
@@ -78,6 +79,10 @@ def _collect(function: SourceFunction, parts: dict[tuple[str, int], Part | None]
         if isinstance(value, SourceFunction) and not value.library:
             _collect(value, parts)
             values.append((name, f"function {value.name}"))
+        elif isinstance(value, AggregateClass):
+            for method in value.functions.values():
+                _collect(method, parts)
+            values.append((name, f"aggregate {value.name} {value.fields} {sorted(value.constants)}"))
         else:
             values.append((name, _text(value)))
     parts[key] = Part(function, tuple(values))

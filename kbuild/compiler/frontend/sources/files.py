@@ -14,12 +14,14 @@ from typing import Any
 
 from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass, is_aggregate
 from kbuild.compiler.frontend.sources.functions import (
     Plain,
     SourceFunction,
     Unresolved,
     UnresolvedModule,
     is_constexpr_annotation,
+    is_gluon,
     make_function,
 )
 from kbuild.compiler.frontend.sources.modules import PythonModule
@@ -145,6 +147,8 @@ class SourceModule:
         if isinstance(binding, ast.FunctionDef):
             return make_function(binding, self.path, self)
         if isinstance(binding, ast.ClassDef):
+            if is_aggregate(binding):
+                return AggregateClass(binding, self.path, self)
             return _named_tuple_class(binding)
         return self._assigned(name, binding)
 
@@ -165,8 +169,10 @@ class SourceModule:
         return Plain(constant, Loc(self.path, statement.lineno, statement.col_offset + 1))
 
     def _called(self, name: str, call: ast.Call) -> Any:
-        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`."""
+        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`, `m = import_module("m")`."""
         last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if last == "import_module" and len(call.args) == 1 and isinstance(call.args[0], ast.Constant):
+            return self.module(str(call.args[0].value))
         if last == "namedtuple" and len(call.args) == 2:
             fields = self.evaluator.value(call.args[1])
             return NamedTupleClass(
@@ -180,7 +186,8 @@ class SourceModule:
             inner = self.evaluator.named(call.args[0])
             if isinstance(inner, SourceFunction):
                 kind = "jit" if last == "jit" else "constexpr"
-                return make_function(inner.node, inner.file, inner.namespace, kind=kind)
+                gluon = last == "jit" and is_gluon(call.func, self)
+                return make_function(inner.node, inner.file, inner.namespace, kind=kind, gluon=gluon)
             return inner
         return None
 
@@ -229,8 +236,7 @@ def attribute(owner: Any, name: str) -> Any:
     """A member: of a module a name of its own, or a module inside the package; of a constant, Python's
     attribute."""
     if isinstance(owner, PythonModule):
-        full = f"{owner.name}.{name}"
-        return PythonModule(full) if modules.is_known(full) else modules.member(owner.name, name)
+        return modules.find_member(owner.name, name)
     if isinstance(owner, SourceModule):
         try:
             return owner.resolve(name)

@@ -13,6 +13,9 @@ class Unresolved(Exception):
     """A name that means nothing, or nothing that can be known while compiling; the text says why."""
 
 
+GLUON_JIT = "gluon.jit"
+
+
 class UnresolvedModule(Unresolved):
     """A module that is neither one of the language nor among the project's files."""
 
@@ -66,6 +69,8 @@ class SourceFunction:
     noinline: bool = False
     debug: bool = False
     """Whether its decorator enables assertions, whatever the options say."""
+    explicit_layouts: bool = False
+    """Whether its author chooses the layouts of tensors: `@gluon.jit`."""
     library: bool = False
     """Whether it belongs to kbuild: messages then point at its caller."""
     parameters: tuple[SourceParameter, ...] = field(default=())
@@ -80,10 +85,15 @@ class SourceFunction:
 
 
 def make_function(
-    node: ast.FunctionDef, file: str, namespace: Namespace, library: bool = False, kind: str = ""
+    node: ast.FunctionDef,
+    file: str,
+    namespace: Namespace,
+    library: bool = False,
+    kind: str = "",
+    gluon: bool = False,
 ) -> SourceFunction:
-    """A function from its definition; its decorators say what it is unless `kind` does."""
-    found, options = _decorated(node)
+    """A function from its definition; its decorators say what it is unless `kind` and `gluon` do."""
+    found, options, is_marked = _decorated(node, namespace)
     arguments = node.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(
@@ -99,14 +109,23 @@ def make_function(
     ]
     noinline, debug = "noinline" in options, "debug" in options
     return SourceFunction(
-        node.name, node, file, namespace, kind or found, noinline, debug, library, tuple(parameters)
+        node.name,
+        node,
+        file,
+        namespace,
+        kind or found,
+        noinline,
+        debug,
+        gluon or is_marked,
+        library,
+        tuple(parameters),
     )
 
 
-def _decorated(node: ast.FunctionDef) -> tuple[str, set[str]]:
-    """The kind of a function, and the options that its decorators set, as `noinline=True`.  Decorators that
-    are not known (tuners, registries) are looked through."""
-    kind, options = "plain", set[str]()
+def _decorated(node: ast.FunctionDef, namespace: Namespace) -> tuple[str, set[str], bool]:
+    """The kind of a function, the options that its decorators set, as `noinline=True`, and whether its author
+    chooses layouts.  Decorators that are not known (tuners, registries) are looked through."""
+    kind, options, gluon = "plain", set[str](), False
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         target = call.func if call else decorator
@@ -118,13 +137,24 @@ def _decorated(node: ast.FunctionDef) -> tuple[str, set[str]]:
             else ""
         )
         if name == "jit":
-            kind = "jit"
+            kind, gluon = "jit", gluon or is_gluon(target, namespace)
         elif name == "constexpr_function":
             kind = "constexpr"
         for keyword in call.keywords if call else ():
             if keyword.arg and isinstance(keyword.value, ast.Constant) and keyword.value.value:
                 options.add(keyword.arg)
-    return kind, options
+    return kind, options, gluon
+
+
+def is_gluon(decorator: ast.expr, namespace: Namespace) -> bool:
+    """Whether `gluon.jit`, or `jit` imported from there, is what a decorator names."""
+    try:
+        if isinstance(decorator, ast.Attribute) and isinstance(decorator.value, ast.Name):
+            return str(getattr(namespace.resolve(decorator.value.id), "name", "")).endswith(".gluon")
+        found = namespace.resolve(decorator.id) if isinstance(decorator, ast.Name) else None
+    except (Unresolved, KeyError):
+        return False
+    return getattr(found, "name", "") == GLUON_JIT
 
 
 def is_constexpr_annotation(annotation: ast.expr | None) -> bool:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 import textwrap
 import types
+from dataclasses import fields
 from typing import Any
 
 from kbuild.compiler.frontend.constexpr import is_text
 from kbuild.compiler.frontend.sources import modules
+from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, load_module, parse
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved, make_function
 from kbuild.compiler.frontend.sources.modules import PythonModule
+from kbuild.compiler.layout.gluon import PUBLIC, Layout
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
 from kbuild.errors import UsageError
 
@@ -66,6 +70,8 @@ def convert(value: Any, name: str) -> Any:
         return live_function(value)
     if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         return NamedTupleClass(value.__name__, tuple(value._fields))  # type: ignore[attr-defined]
+    if isinstance(value, type) and (aggregate := _aggregate(value)) is not None:
+        return aggregate
     if isinstance(value, types.BuiltinFunctionType) and owner == "math":
         return value
     try:
@@ -85,15 +91,39 @@ def convert_constant(value: Any) -> Any:
     if isinstance(value, dict):
         return {convert_constant(key): convert_constant(item) for key, item in value.items()}
     home = getattr(type(value), "__module__", "") or ""
-    if isinstance(value, TypeBase):
+    if isinstance(value, TypeBase | Layout):
         return value
+    if home.startswith("triton.experimental.gluon.") and type(value).__name__ in PUBLIC:
+        return _layout(value)
     if home.startswith(("triton.", "kbuild.")) and type(value).__name__ == "constexpr":
         return convert_constant(value.value)
     if home.startswith("triton.") and getattr(value, "name", None) in BY_NAME:
         return BY_NAME[value.name]
     if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
         return live_function(value)
+    if isinstance(value, type) and (aggregate := _aggregate(value)) is not None:
+        return aggregate
     raise Unresolved(f"{value!r} is not a constant")
+
+
+def _aggregate(cls: type) -> AggregateClass | None:
+    """The definition of a live class, if it is one whose objects kernels make."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    try:
+        found = load_module(os.path.abspath(file)).resolve(cls.__name__) if file else None
+    except (KeyError, Unresolved):
+        return None
+    return found if isinstance(found, AggregateClass) else None
+
+
+def _layout(value: Any) -> Layout:
+    """One of Triton's objects for layouts as one of ours, which has the same fields."""
+    cls = PUBLIC[type(value).__name__]
+    given = {field.name: getattr(value, field.name) for field in fields(cls)}  # type: ignore[arg-type]
+    try:
+        return cls(**{name: convert_constant(item) for name, item in given.items()})
+    except ValueError as error:
+        raise Unresolved(str(error)) from None
 
 
 def member(module: LiveModule, name: str) -> Any:
@@ -106,18 +136,19 @@ def member(module: LiveModule, name: str) -> Any:
 
 def live_function(value: Any) -> SourceFunction:
     """The function behind an object: itself, or what its `.fn` leads to."""
-    kind = "plain"
+    kind, gluon = "plain", False
     while not isinstance(value, types.FunctionType):
         if type(value).__name__ == "ConstexprFunction" or getattr(value, "kind", "") == "constexpr":
             kind = "constexpr"
         elif kind == "plain":
             kind = "jit"
+        gluon = gluon or type(value).__name__ == "GluonJITFunction"
         inner = getattr(value, "fn", None)
         if inner is None:
             raise UsageError(f"{value!r} is not a function and has no .fn that leads to one")
         value = inner
     file, node = _definition(value)
-    return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "")
+    return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "", gluon=gluon)
 
 
 def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:

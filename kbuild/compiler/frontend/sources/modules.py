@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.compiler import library
-from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved, make_function
-from kbuild.compiler.semantic import TABLES
+from kbuild.compiler.frontend.sources.functions import GLUON_JIT, SourceFunction, Unresolved, make_function
+from kbuild.compiler.layout.gluon import PUBLIC
+from kbuild.compiler.semantic import MEMBERS, TABLES
 from kbuild.compiler.semantic.types import BY_TL_NAME
 from kbuild.compiler.semantic.values import ClassMarker
 
@@ -47,6 +48,9 @@ _LIBDEVICE = frozenset(
     )
 )
 _PACKAGES = frozenset(("triton", "kbuild"))
+_GLUON = {"triton.experimental.gluon": "triton", "kbuild.language.gluon": "kbuild"}
+"""The packages of Gluon."""
+_GLUON_PARTS = frozenset(("", "._core", "._layouts", "._standard", "._math", "._semantic"))
 
 CLASSES = {
     name: ClassMarker(name)
@@ -62,6 +66,24 @@ CLASSES = {
         "jit",
     )
 }
+_GLUON_CLASSES = {
+    "jit": ClassMarker(GLUON_JIT),
+    "constexpr_function": CLASSES["jit"],
+    "aggregate": ClassMarker("aggregate"),
+}
+_GLUON_VALUES = {name: ClassMarker(name) for name in ("shared_memory_descriptor",)}
+NOT_IN_GLUON = frozenset(
+    (
+        "dot",
+        "dot_scaled",
+        "cat",
+        "make_block_ptr",
+        "advance",
+        "make_tensor_descriptor",
+        "load_tensor_descriptor",
+    )
+)
+"""Names of `tl` that `gl` does not have."""
 _CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
 
 
@@ -82,20 +104,62 @@ class PropagateNan:
     ALL: str = "all"
 
 
+def _shared_with_gluon(name: str) -> str:
+    """A module of `tl` that Gluon has under a name of its own, such as `gl.extra.libdevice`, by that of `tl`."""
+    for package, root in _GLUON.items():
+        if name.startswith(f"{package}.language.extra"):
+            return f"{root}.language{name.removeprefix(f'{package}.language')}"
+    return name
+
+
 def is_known(name: str) -> bool:
     """Whether a module is one of those that are never read from disk."""
+    name = _shared_with_gluon(name)
     return (
         name in _LANGUAGE
         or name in _EXTRA
         or name in _CUDA
         or name in _LIBDEVICE
         or name in _PACKAGES
-        or name == "math"
+        or name in ("math", "triton.experimental")
+        or _gluon_table(name) is not None
     )
+
+
+def _gluon_table(name: str) -> str | None:
+    """The table of a module of Gluon, `gl.nvidia.hopper` for `triton.experimental.gluon.language.nvidia.hopper`;
+    "" for Gluon itself; None for other modules."""
+    package = next((p for p in _GLUON if name == p or name.startswith(f"{p}.")), None)
+    if package is None:
+        return None
+    rest = name[len(package) :]
+    if not rest.startswith(".language"):
+        return "" if rest in ("", "._runtime") else None
+    rest = rest.removeprefix(".language")
+    if rest in _GLUON_PARTS:
+        return "gl"
+    return (
+        f"gl{rest}"
+        if any(key == f"gl{rest}" or key.startswith(f"gl{rest}.") for key in _gluon_tables())
+        else None
+    )
+
+
+def _gluon_tables() -> list[str]:
+    """The tables of Gluon.  What Ampere has, Hopper has too."""
+    names = [key for key in (*TABLES, *MEMBERS) if key.startswith("gl.")]
+    return [*names, *(name.replace(".ampere", ".hopper") for name in names)]
+
+
+def find_member(module: str, name: str) -> Any:
+    """A module inside a known module, or its member; raises `Unresolved`."""
+    full = f"{module}.{name}"
+    return PythonModule(full) if is_known(full) else member(module, name)
 
 
 def member(module: str, name: str) -> Any:
     """`module.name` of a known module; raises `Unresolved`."""
+    module = _shared_with_gluon(module)
     if module in _LANGUAGE:
         return _language(module, name)
     if module in _PACKAGES:
@@ -114,6 +178,10 @@ def member(module: str, name: str) -> Any:
             module=module,
             name=name,
         )
+    if (table := _gluon_table(module)) is not None:
+        return _gluon(module, table, name)
+    if module == "triton.experimental":
+        raise Unresolved(f"{module} has no {name}")
     if module in _LIBDEVICE:
         return _first(TABLES["libdevice"].get(name), module=module, name=name)
     assert module == "math"
@@ -150,11 +218,26 @@ def _language(module: str, name: str) -> Any:
     )
 
 
+def _gluon(module: str, table: str, name: str) -> Any:
+    """A member of a module of Gluon: its own, or for `gl` also what `tl` has."""
+    if not table:
+        return _first(_GLUON_CLASSES.get(name), module=module, name=name)
+    for key in dict.fromkeys((table, table.replace(".hopper", ".ampere"))):
+        found = TABLES.get(key, {}).get(name) or MEMBERS.get(key, {}).get(name)
+        if found is not None:
+            return found
+    if table != "gl" or name in NOT_IN_GLUON:
+        raise Unresolved(f"gl{table[2:]} has no {name}")
+    return PUBLIC.get(name) or _GLUON_VALUES.get(name) or _language("kbuild.language", name)
+
+
 def _package(module: str, name: str) -> Any:
     if name == "language":
         return PythonModule(f"{module}.language")
     if name == "__version__":
         return "3.6.0"
+    if name == "experimental":
+        return PythonModule(f"{module}.experimental")
     if name in TABLES["triton"]:
         return TABLES["triton"][name]
     raise Unresolved(f"{module}.{name} has no meaning in a kernel")

@@ -108,7 +108,9 @@ def _operands(emit: Emitter, values: Sequence[Value]) -> list[Sequence[str]]:
 
 def unroll_disabled(emit: Emitter) -> str:
     """Metadata that keeps LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done
-    already."""
+    already.  None in a kernel whose author has pipelined it himself, or not at all."""
+    if emit.explicit_layouts:
+        return ""
     number = len(emit.metadata)
     emit.metadata += [f"distinct !{{!{number}, !{number + 1}}}", '!{!"llvm.loop.unroll.disable"}']
     return f", !llvm.loop !{number}"

@@ -23,6 +23,7 @@ from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, asm_string, constant
+from kbuild.compiler.lower.core.warps import Warps
 from kbuild.compiler.ops.elementwise import wrap
 from kbuild.errors import InternalError, Loc
 from kbuild.targets import Target
@@ -91,12 +92,11 @@ class Emitter:
     def __init__(self, func: Func, target: Target) -> None:
         self.func = func
         self.target = target
-        self.num_warps: int = func.attrs.get("num_warps", 4)
         self.extra_warps: int = func.attrs.get("extra_warps", 0)
         """Warps that a launch has besides the program's, after them."""
-        self.partition = ""
-        """Which warps run the code: all, or of a program with specialised ones those of `default`, or
-        `producer`'s thread."""
+        self.explicit_layouts: bool = func.attrs.get("explicit_layouts", False)
+        self.warps = Warps(func.attrs.get("num_warps", 4))
+        """The warps that run the code."""
         self.is_short = False
         """Whether the code is of warps that have all the registers that a thread can have, and need them."""
         self.loc: Loc | None = func.loc
@@ -128,8 +128,15 @@ class Emitter:
         self._count = 0
         self._dots = 0
         self.chunk = self._add_chunk(Scope(None), "entry", "")
-        self.entry = self.chunk
+        self.entry = self.root = self.chunk
+        """Where values that depend only on the thread are computed: of the kernel, or of the warps that run the code;
+        and the kernel's, which all warps run."""
         self.chunk = self.new_chunk()
+
+    @property
+    def num_warps(self) -> int:
+        """The number of warps that run the code."""
+        return self.warps.count
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -194,10 +201,37 @@ class Emitter:
         self.chunk = self._add_chunk(outer, self.chunk.label, self.chunk.suffix)
 
     @contextmanager
+    def run_by(self, warps: Warps) -> Iterator[None]:
+        """The code inside is of some warps only."""
+        outer, self.warps = self.warps, warps
+        yield
+        self.warps = outer
+
+    @contextmanager
+    def branch_of(self, label: str, warps: Warps) -> Iterator[None]:
+        """A block that some warps enter from the entry's, and what follows: it sees nothing else, and has an entry of
+        its own for what depends only on the thread."""
+        outer, entry = self.chunk.scope, self.entry
+        self.chunk = self._add_chunk(Scope(entry.scope), label, self.location_suffix(self.loc))
+        self.entry = self.start_block(label)
+        self.new_chunk()
+        with self.run_by(warps):
+            yield
+        self.entry = entry
+        self.chunk = self._add_chunk(outer, self.chunk.label, self.chunk.suffix)
+
+    @contextmanager
     def at_entry(self) -> Iterator[None]:
         """Write into the entry block, whose registers are visible everywhere: for values that depend only on the
         thread."""
         saved, self.chunk = self.chunk, self.entry
+        yield
+        self.chunk = saved
+
+    @contextmanager
+    def at_root(self) -> Iterator[None]:
+        """Write into the kernel's entry block: for values that are the same for all warps."""
+        saved, self.chunk = self.chunk, self.root
         yield
         self.chunk = saved
 
@@ -316,7 +350,7 @@ class Emitter:
     def unknown_zero(self) -> str:
         """Zero (i32), unknown to LLVM and ptxas: the highest bit of the mask of lanes below a thread's."""
         if self._unknown_zero is None:
-            with self.at_entry():
+            with self.at_root():
                 (below,) = self.asm("mov.u32 $0, %lanemask_lt;", "=r", [], ["i32"])
                 self._unknown_zero = self.instruction(f"lshr i32 {below}, 31")
         return self._unknown_zero
@@ -399,18 +433,32 @@ class Emitter:
     # -- the thread and shared memory ------------------------------------------------------------------------------
 
     def thread_id(self) -> str:
-        """The number of the thread in its program: 32 · warp + lane."""
+        """The number of the thread among those that run the code: 32 · warp + lane."""
         with self.at_entry():
-            return self.call("llvm.nvvm.read.ptx.sreg.tid.x", "range(i32 0, 1024) i32", [])
+            return self._among_own(self.call("llvm.nvvm.read.ptx.sreg.tid.x", "range(i32 0, 1024) i32", []))
 
     def thread_id_again(self) -> str:
         """The same, read anew here: what is computed from it takes no register before, and LLVM does not move it."""
-        return self.effect('call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()')
+        return self._among_own(self.effect('call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()'))
+
+    def _among_own(self, thread: str) -> str:
+        """A number of a thread in the launch, counted from the first of those that run the code."""
+        return self.add(thread, str(-32 * self.warps.first)) if self.warps.first else thread
 
     def lane_id(self) -> str:
         """The number of the thread in its warp."""
         with self.at_entry():
             return self.and_(self.thread_id(), "31")
+
+    def warp_id(self) -> str:
+        """The number of the warp among those that run the code, uniform."""
+        with self.at_entry():
+            return self.uniform(self.shift(self.thread_id(), -5))
+
+    def uniform(self, register: str) -> str:
+        """An i32 that is the same for all threads of a warp, as a value of which ptxas knows that."""
+        operands = [("i32", "-1"), ("i32", register), ("i32", "0"), ("i32", "31")]
+        return self.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
 
     def warp_barrier(self) -> None:
         """All threads of the warp wait for each other; memory written before is seen after."""
@@ -420,15 +468,16 @@ class Emitter:
         """All threads of the program wait for each other; memory written before is seen after."""
         if self.num_warps == 1:
             self.warp_barrier()
-        elif self.partition:
-            operands = [("i32", "1"), ("i32", str(32 * self.num_warps))]
+        elif self.warps.barrier is not None:
+            operands = [("i32", str(self.warps.barrier)), ("i32", str(32 * self.num_warps))]
             self.call("llvm.nvvm.barrier.cta.sync.aligned.count", "void", operands)
         else:
             self.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
     def shared_pointer(self, offset: int) -> str:
         """A pointer (addrspace 3) to a place in bytes of the program's shared memory."""
-        return self.offset_pointer("@shared", offset, SHARED_POINTER)
+        with self.at_root():
+            return self.offset_pointer("@shared", offset, SHARED_POINTER)
 
     def offset_pointer(self, pointer: str, offset: int | str, type_: str) -> str:
         """A pointer moved by bytes, a number or an i32 register."""

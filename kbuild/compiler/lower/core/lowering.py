@@ -14,12 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kbuild.compiler.ir.core import Block, Module, Op, registered_ops
-from kbuild.compiler.ir.types import I1
+from kbuild.compiler.ir.core import Block, Op, registered_ops
 from kbuild.compiler.lower.core.emit import Emitter
-from kbuild.compiler.lower.core.function import DebugInfo, module_text, parameter_names
 from kbuild.errors import InternalError
-from kbuild.targets import Target
 
 
 class Results(list[Sequence[str]]):
@@ -46,21 +43,6 @@ def lower(*classes: type[Op]) -> Callable[[AnyHandler], AnyHandler]:
 def unhandled_ops() -> list[str]:
     """The operations that have no handler of their own, by mnemonic."""
     return sorted(name for name, cls in registered_ops().items() if cls not in _HANDLERS)
-
-
-def lower_module(module: Module, target: Target, lineinfo: bool = False) -> str:
-    """The LLVM text of a module's kernel, whose other functions have been inlined.
-
-    Raises `CompileError` for what the target cannot do, `InternalError` for an operation that should be gone
-    by now.
-    """
-    emit = Emitter(module.kernel, target)
-    debug = DebugInfo(emit) if lineinfo else None
-    for argument, name in zip(module.kernel.arguments, parameter_names(module.kernel)):
-        with emit.at_entry():
-            emit.bind(argument, [emit.instruction(f"icmp ne i8 {name}, 0") if argument.type == I1 else name])
-    lower_block(emit, module.kernel.body)
-    return module_text(emit, debug)
 
 
 def lower_block(emit: Emitter, block: Block) -> None:

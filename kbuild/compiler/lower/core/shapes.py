@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbuild.compiler.ir.types import TensorType, Type
-from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.layout import LinearLayout, joined_layout
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import coordinate, register_moves
 from kbuild.compiler.lower.core.lowering import Results, lower
@@ -23,7 +23,6 @@ from kbuild.compiler.ops.tensor import (
     Split,
     Trans,
     Unsplat,
-    joined_layout,
 )
 from kbuild.errors import InternalError
 

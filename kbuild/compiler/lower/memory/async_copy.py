@@ -18,7 +18,7 @@ from kbuild.compiler.lower.memory.pointers import address
 from kbuild.compiler.lower.memory.shared_memory import descriptor, thread_offset
 from kbuild.compiler.ops.elementwise import AndI
 from kbuild.compiler.ops.gpu import AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait
-from kbuild.errors import InternalError
+from kbuild.errors import CompileError, InternalError
 
 
 @lower(AsyncCopyGlobalToLocal)
@@ -33,9 +33,14 @@ def lower_async_copy(emit: Emitter, op: AsyncCopyGlobalToLocal) -> None:
     width = vector_width(emit, op.src, op.mask, cut=True)
     access = shared_access(source, op.dst.type.layout, element_bits, width * element_bits)
     if access.vector * size not in (4, 8, 16):
-        raise InternalError(f"cp.async of {access.vector * size} bytes", op.loc)
+        raise CompileError(
+            f"each thread would copy {access.vector * size} bytes at a time, cp.async copies 4, 8 or 16",
+            op.loc,
+            "give a thread neighbours along the contiguous dimension, which stay together in shared memory, and state "
+            "what divides pointers and strides",
+        )
     pointer, start = descriptor(emit, op.dst)
-    place = thread_offset(emit, pointer, access.lane, access.warp, size)
+    place = thread_offset(emit, pointer, access.lane, access.warp, size, access.gaps)
     axis = vector_axis(emit, op.src, access.vector) if op.mask is not None else 0
     whole = _whole(emit, op.mask, axis, access.vector)
     count = _copied(emit, op.mask, axis, access.vector) if op.mask is not None and whole is None else None

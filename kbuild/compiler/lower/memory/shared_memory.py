@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType, Type
-from kbuild.compiler.layout import LinearLayout
-from kbuild.compiler.layout.shared import LdmatrixPlan, SharedAccess, ldmatrix_fits, shared_access
+from kbuild.compiler.layout import LinearLayout, moved_up
+from kbuild.compiler.layout.padded import Gaps
+from kbuild.compiler.layout.shared import LdmatrixPlan, SharedAccess, load_plan, store_plan
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, memory_bits
@@ -27,6 +28,8 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
     MemDescIndex,
+    MemDescReinterpret,
+    MemDescReshape,
     MemDescSubslice,
     MemDescTrans,
 )
@@ -42,6 +45,8 @@ class ThreadOffset(NamedTuple):
     """The thread's part, in bytes (i32)."""
     reach: int
     """The bits of byte offsets that the thread's part can set."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Pairs of an interval and the padding after it, in bytes: powers of two."""
 
     def address(self, emit: Emitter, constant: int) -> str:
         """The pointer to thread part XOR `constant` bytes."""
@@ -52,26 +57,46 @@ class ThreadOffset(NamedTuple):
         """The same as a pointer and what to add to it."""
         varying, fixed = constant & self.reach, constant & ~self.reach
         moved = emit.xor(self.base, str(varying)) if varying else self.base
-        return emit.offset_pointer(self.pointer, moved, SHARED_POINTER), fixed
+        # The bits of the two parts are apart, so the gaps below the whole are those of each together.
+        if self.reach:
+            moved = _moved_up(emit, moved, self.gaps)
+        return emit.offset_pointer(self.pointer, moved, SHARED_POINTER), moved_up(fixed, self.gaps)
+
+
+def _moved_up(emit: Emitter, offset: str, gaps: Gaps) -> str:
+    """An offset in bytes with the gaps below it."""
+    parts = [
+        emit.mul(emit.instruction(f"lshr i32 {offset}, {interval.bit_length() - 1}"), str(padding))
+        for interval, padding in gaps
+    ]
+    for part in parts:
+        offset = emit.add(offset, part)
+    return offset
 
 
 def thread_offset(
-    emit: Emitter, pointer: str, lane: Sequence[int], warp: Sequence[int], element_bytes: int
+    emit: Emitter,
+    pointer: str,
+    lane: Sequence[int],
+    warp: Sequence[int],
+    element_bytes: int,
+    gaps: Gaps = (),
 ) -> ThreadOffset:
-    """The part of the offsets that depends on the thread; `lane` and `warp` give what each bit adds, in
-    elements.
+    """The part of the offsets that depends on the thread; `lane` and `warp` give what each bit adds, and `gaps`
+    where places stay empty, in elements.
 
     It is computed once, except where registers are short: a few instructions for each access cost less than a
     register that is taken all through a loop."""
     images = tuple(image * element_bytes for image in (*lane, *warp))
+    in_bytes = tuple((interval * element_bytes, padding * element_bytes) for interval, padding in gaps)
     reach = 0
     for image in images:
         reach |= image
     if emit.is_short and reach:
-        return ThreadOffset(pointer, linear(emit, emit.thread_id_again(), images), reach)
+        return ThreadOffset(pointer, linear(emit, emit.thread_id_again(), images), reach, in_bytes)
     with emit.at_entry():
         base = linear(emit, emit.thread_id(), images) if reach else "0"
-    return ThreadOffset(pointer, base, reach)
+    return ThreadOffset(pointer, base, reach, in_bytes)
 
 
 def store_vector(emit: Emitter, pointer: str, registers: Sequence[str], type_: Type) -> None:
@@ -116,7 +141,7 @@ def store_all(
 ) -> None:
     """Carry out the stores of an access plan; `start` is XORed to every offset, in elements."""
     size = memory_bits(type_) // 8
-    place = thread_offset(emit, pointer, access.lane, access.warp, size)
+    place = thread_offset(emit, pointer, access.lane, access.warp, size, access.gaps)
     for group, offset in zip(access.groups, access.offsets):
         store_vector(
             emit, place.address(emit, (offset ^ start) * size), [registers[index] for index in group], type_
@@ -128,7 +153,7 @@ def load_all(
 ) -> dict[int, str]:
     """Carry out the loads of an access plan; the registers filled, by number."""
     size = memory_bits(type_) // 8
-    place = thread_offset(emit, pointer, access.lane, access.warp, size)
+    place = thread_offset(emit, pointer, access.lane, access.warp, size, access.gaps)
     found: dict[int, str] = {}
     for group, offset in zip(access.groups, access.offsets):
         found.update(
@@ -142,7 +167,7 @@ def store_matrices(
 ) -> None:
     """Carry out stores by stmatrix; `start` is XORed to every offset, in elements."""
     size = memory_bits(type_) // 8
-    place = thread_offset(emit, pointer, plan.lane, plan.warp, size)
+    place = thread_offset(emit, pointer, plan.lane, plan.warp, size, plan.gaps)
     name = f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{plan.x}{'.trans' if plan.transposed else ''}.b16.p3"
     for group, offset in zip(plan.groups, plan.offsets):
         words = [to_word(emit, [registers[index] for index in packed], type_) for packed in group]
@@ -214,8 +239,13 @@ def offset_of(shared: LinearLayout, coordinates: Sequence[int]) -> int:
     return result
 
 
-@lower(MemDescTrans)
-def lower_memdesc_trans(emit: Emitter, op: MemDescTrans) -> Sequence[str]:
+@lower(MemDescTrans, MemDescReshape)
+def lower_memdesc_trans(emit: Emitter, op: MemDescTrans | MemDescReshape) -> Sequence[str]:
+    return emit.registers(op.src)
+
+
+@lower(MemDescReinterpret)
+def lower_memdesc_reinterpret(emit: Emitter, op: MemDescReinterpret) -> Sequence[str]:
     return emit.registers(op.src)
 
 
@@ -231,35 +261,27 @@ def lower_local_store(emit: Emitter, op: LocalStore) -> None:
 def _store(emit: Emitter, value: Value, tile: MemDescType, pointer: str, start: int) -> None:
     """Write a tensor into a tile, by stmatrix where that moves more at a time than the threads alone."""
     source, bits = layout(value.type), memory_bits(value.type)
-    access = shared_access(source, tile.layout, bits)
-    matrices = (
-        ldmatrix_fits(source, tile.layout, bits)
-        if emit.target.has("stmatrix") and access.vector * bits < 128
-        else None
-    )
-    if matrices is None or matrices.conflicts:
-        store_all(emit, access, pointer, emit.registers(value), value.type, start)
-        return
-    store_matrices(emit, matrices, pointer, emit.registers(value), value.type, start)
+    plan = store_plan(source, tile.layout, bits, emit.target.has("stmatrix"))
+    if isinstance(plan, SharedAccess):
+        store_all(emit, plan, pointer, emit.registers(value), value.type, start)
+    else:
+        store_matrices(emit, plan, pointer, emit.registers(value), value.type, start)
 
 
 @lower(LocalLoad)
 def lower_local_load(emit: Emitter, op: LocalLoad) -> Sequence[str]:
     pointer, start = descriptor(emit, op.src)
     result, shared, bits = layout(op.type), _type(op.src).layout, memory_bits(op.type)
-    if emit.target.has("ldmatrix"):
-        access = shared_access(result, shared, bits)
-        matrices = ldmatrix_fits(result, shared, bits)
-        # A plain vector load of 16 bytes per lane is as good, and free of ldmatrix's rules on which lane reads what.
-        if matrices is not None and access.vector * bits < 128:
-            return _load_matrices(emit, matrices, pointer, start, op, bits)
-    return with_copies(load_all(emit, shared_access(result, shared, bits), pointer, op.type, start), result)
+    plan = load_plan(result, shared, bits, emit.target.has("ldmatrix"))
+    if isinstance(plan, SharedAccess):
+        return with_copies(load_all(emit, plan, pointer, op.type, start), result)
+    return _load_matrices(emit, plan, pointer, start, op, bits)
 
 
 def _load_matrices(emit: Emitter, plan, pointer: str, start: int, op: LocalLoad, bits: int) -> Sequence[str]:
     """Registers by way of ldmatrix: each lane supplies the address of one row."""
     size = bits // 8
-    place = thread_offset(emit, pointer, plan.lane, plan.warp, size)
+    place = thread_offset(emit, pointer, plan.lane, plan.warp, size, plan.gaps)
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{plan.x}{'.trans' if plan.transposed else ''}.b16.p3"
     kinds = ["i32"] * plan.x
     found: dict[int, str] = {}

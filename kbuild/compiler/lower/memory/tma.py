@@ -1,121 +1,91 @@
-"""TMA: blocks of tensors into shared memory, and the mbarriers that count their bytes.
+"""TMA: blocks of tensors between global and shared memory, whose bytes mbarriers count.
 
-One thread makes the barriers and issues the copies, every thread waits.  A tile wider than its swizzle is
-copied in boxes, which lie in shared memory one after another.
+One thread issues the copies.  A tile wider than its swizzle is copied in boxes, which lie in shared memory one
+after another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import DescriptorType, MemDescType, bit_width
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import SHARED_POINTER
 from kbuild.compiler.lower.core.lowering import lower
+from kbuild.compiler.lower.memory.mbarriers import first_thread
 from kbuild.compiler.lower.memory.shared_memory import descriptor, offset_of
-from kbuild.compiler.ops.nvidia import (
-    AsyncTmaCopyGlobalToLocal,
-    AsyncTmaCopyLocalToGlobal,
-    BarrierExpect,
-    InitBarrier,
-    InvalBarrier,
-    TmaStoreWait,
-    WaitBarrier,
-)
+from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, AsyncTmaCopyLocalToGlobal, TmaStoreWait
 from kbuild.errors import InternalError
 
 LANE_BITS = 5
 """The number of lane bits in a thread's number; the others are the warp's."""
-_BARRIER_BYTES = 8
-_WAIT = """{
-.reg .pred done;
-again${:uid}:
-mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;
-@!done bra again${:uid};
-}"""
-
-
-def _first_thread(emit: Emitter) -> str:
-    """Whether this is the thread that issues for all."""
-    if emit.partition == "producer":
-        return "true"
-    return emit.compare("eq", emit.thread_id(), "0")
-
-
-def _call_for_each(emit: Emitter, barriers: Value, name: str, *rest: tuple[str, str]) -> None:
-    """Call a function without a result for the address of each barrier of an array, with the same further arguments."""
-    assert isinstance(barriers.type, MemDescType)
-    pointer, _ = descriptor(emit, barriers)
-    for number in range(barriers.type.buffers or 1):
-        place = emit.offset_pointer(pointer, number * _BARRIER_BYTES, SHARED_POINTER)
-        emit.call(name, "void", [(SHARED_POINTER, place), *rest], effect=True)
-
-
-@lower(InitBarrier)
-def lower_init_barrier(emit: Emitter, op: InitBarrier) -> None:
-    with emit.when(_first_thread(emit)):
-        _call_for_each(emit, op.barriers, "llvm.nvvm.mbarrier.init.shared", ("i32", str(op.arrivals)))
-        if op.fence:
-            emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
-
-
-@lower(InvalBarrier)
-def lower_inval_barrier(emit: Emitter, op: InvalBarrier) -> None:
-    with emit.when(_first_thread(emit)):
-        _call_for_each(emit, op.barriers, "llvm.nvvm.mbarrier.inval.shared")
-
-
-@lower(BarrierExpect)
-def lower_barrier_expect(emit: Emitter, op: BarrierExpect) -> None:
-    pointer, _ = descriptor(emit, op.barrier)
-    with emit.when(emit.all_of([_first_thread(emit), emit.scalar(op.predicate)])):
-        text = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes};"
-        emit.asm(text, "r", [(SHARED_POINTER, pointer)], [], effect=True)
-
-
-@lower(WaitBarrier)
-def lower_wait_barrier(emit: Emitter, op: WaitBarrier) -> None:
-    pointer, _ = descriptor(emit, op.barrier)
-    emit.asm(_WAIT, "r,r", [(SHARED_POINTER, pointer), ("i32", emit.scalar(op.phase))], [], effect=True)
 
 
 @lower(AsyncTmaCopyGlobalToLocal)
 def lower_async_tma_copy(emit: Emitter, op: AsyncTmaCopyGlobalToLocal) -> None:
-    assert isinstance(op.desc.type, DescriptorType)
-    *_, rows, width = op.desc.type.block.shape
+    corners = _corners(op.desc, op.tile)
     pointer, start = descriptor(emit, op.dst)
-    row_parts = op.tile.tile_shape[0] // rows
-    if start or rows * row_parts != op.tile.tile_shape[0] or row_parts not in (1, op.programs):
-        raise InternalError("a tensor map does not fit its tile", op.loc)
     barrier, _ = descriptor(emit, op.barrier)
-    column, *outer = (emit.scalar(index) for index in reversed(op.indices))
-    boxes, box_bytes = op.tile.tile_shape[1] // width, op.tile.tile_shape[0] * width * bit_width(op.tile) // 8
-    if row_parts > 1:
-        outer[0] = emit.add(outer[0], emit.mul(_rank(emit), str(rows)))
-        pointer = emit.offset_pointer(
-            pointer, emit.mul(_rank(emit), str(box_bytes // row_parts)), SHARED_POINTER
-        )
-    elif op.programs > 1:
-        boxes //= op.programs
-        column = emit.add(column, emit.mul(_rank(emit), str(boxes * width)))
-        pointer = emit.offset_pointer(pointer, emit.mul(_rank(emit), str(boxes * box_bytes)), SHARED_POINTER)
-    with emit.when(emit.all_of([_first_thread(emit), emit.scalar(op.predicate)])):
-        for number in range(boxes):
-            place = emit.offset_pointer(pointer, number * box_bytes, SHARED_POINTER)
-            first = emit.add(column, str(number * width))
+    first = [emit.scalar(index) for index in reversed(op.indices)][::-1]
+    if op.programs > 1:
+        corners, pointer = _own_share(emit, op, corners, first, pointer)
+    constraints = ",".join(["r", "l", *["r"] * len(first), "r", *["h"] * (op.programs > 1)])
+    with emit.when(emit.all_of([first_thread(emit), emit.scalar(op.predicate)])):
+        for corner in corners:
             operands = [
-                (SHARED_POINTER, place),
+                (SHARED_POINTER, _box_pointer(emit, op, op.tile, (pointer, start), corner)),
                 ("ptr", emit.scalar(op.desc)),
-                *(("i32", index) for index in (first, *outer)),
-            ]
-            operands += [
+                *(("i32", index) for index in _indices(emit, first, corner)),
                 (SHARED_POINTER, barrier),
                 *[("i16", str((1 << op.programs) - 1))] * (op.programs > 1),
             ]
-            constraints = ",".join(["r", "l", *["r"] * len(op.indices), "r", *["h"] * (op.programs > 1)])
-            emit.asm(_copy(len(op.indices), op.programs > 1), constraints, operands, [], effect=True)
+            emit.asm(_copy(len(first), op.programs > 1), constraints, operands, [], effect=True)
+
+
+def _corners(desc: Value, tile: MemDescType) -> list[tuple[int, ...]]:
+    """Where in a tile the boxes of a tensor map lie."""
+    assert isinstance(desc.type, DescriptorType)
+    box = desc.type.block.shape[-tile.layout.rank :]
+    return list(product(*(range(0, size, step) for size, step in zip(tile.tile_shape, box))))
+
+
+def _indices(emit: Emitter, first: Sequence[str], corner: Sequence[int]) -> list[str]:
+    """The indices of a box in the tensor, that along the contiguous axis first; those of the tile are `first`."""
+    moved = [0] * (len(first) - len(corner)) + [*corner]
+    return [emit.add(index, str(by)) for index, by in zip(reversed(first), reversed(moved))]
+
+
+def _box_pointer(
+    emit: Emitter, op: Op, tile: MemDescType, place: tuple[str, int], corner: Sequence[int]
+) -> str:
+    """The address of a box of a tile, which is at a pointer and an offset to XOR."""
+    pointer, start = place
+    at = offset_of(tile.layout, corner) if any(corner) else 0
+    if start & at:
+        raise InternalError("a box of a tile's part does not lie where one of the whole does", op.loc)
+    return emit.offset_pointer(pointer, (start | at) * bit_width(tile) // 8, SHARED_POINTER)
+
+
+def _own_share(
+    emit: Emitter,
+    op: AsyncTmaCopyGlobalToLocal,
+    corners: Sequence[tuple[int, ...]],
+    first: list[str],
+    pointer: str,
+) -> tuple[list[tuple[int, ...]], str]:
+    """The boxes that a program of a cluster copies for all, as those of the first one, and where the tile would
+    begin then; the indices `first` are changed likewise."""
+    axis = 0 if any(corner[0] for corner in corners) else 1
+    step = op.tile.tile_shape[axis] // op.programs
+    corner = (step, 0) if axis == 0 else (0, step)
+    axis -= len(op.tile.tile_shape)
+    first[axis] = emit.add(first[axis], emit.mul(_rank(emit), str(step)))
+    moved = offset_of(op.tile.layout, corner) * bit_width(op.tile) // 8
+    pointer = emit.offset_pointer(pointer, emit.mul(_rank(emit), str(moved)), SHARED_POINTER)
+    return [one for one in corners if one[axis] < step], pointer
 
 
 def _copy(rank: int, to_all: bool) -> str:
@@ -137,7 +107,7 @@ def _rank(emit: Emitter) -> str:
 def lower_async_tma_store(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
     """Box by box, in one group; even an empty copy makes a group, because waits count them."""
     if not op.warp_bits:
-        with emit.when(_first_thread(emit)):
+        with emit.when(first_thread(emit)):
             _copy_boxes(emit, op)
         return
     emit.asm("fence.proxy.async.shared::cta;", "", [], [], effect=True)
@@ -149,33 +119,29 @@ def lower_async_tma_store(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
 
 def _copy_boxes(emit: Emitter, op: AsyncTmaCopyLocalToGlobal) -> None:
     """The boxes that one thread copies: all, or those of its warp."""
-    assert isinstance(op.desc.type, DescriptorType)
     tile = op.tile
     pointer, start = descriptor(emit, op.src)
-    if start:
-        raise InternalError("a copy from a part of a tile", op.loc)
-    box, shape = op.desc.type.block.shape[-tile.layout.rank :], tile.tile_shape
-    thin = len(op.indices) - len(shape)
-    corners = [tile.layout.unflatten(1 << bit) for bit in op.warp_bits]
+    whole = [tile.layout.unflatten(1 << bit) for bit in op.warp_bits]
     number = emit.thread_id()
     first = [emit.scalar(index) for index in op.indices]
-    for axis in range(len(shape)):
-        own = linear(emit, number, [0] * LANE_BITS + [corner[axis] for corner in corners])
+    thin = len(first) - len(tile.tile_shape)
+    for axis in range(len(tile.tile_shape)):
+        own = linear(emit, number, [0] * LANE_BITS + [corner[axis] for corner in whole])
         first[thin + axis] = emit.add(first[thin + axis], own)
-    images = [offset_of(tile.layout, corner) * bit_width(tile) // 8 for corner in corners]
+    images = [offset_of(tile.layout, corner) * bit_width(tile) // 8 for corner in whole]
     pointer = emit.offset_pointer(pointer, linear(emit, number, [0] * LANE_BITS + images), SHARED_POINTER)
     others = sum(1 << bit for bit in op.warp_bits)
     text = _store(len(first), op.kind)
     constraints = ",".join(["l", *["r"] * (len(first) + 1)])
     with emit.when(emit.scalar(op.predicate)):
-        for corner in product(*(range(0, size, step) for size, step in zip(shape, box))):
+        for corner in _corners(op.desc, tile):
             if tile.layout.flatten(corner) & others:
                 continue
-            place = emit.offset_pointer(
-                pointer, offset_of(tile.layout, corner) * bit_width(tile) // 8, SHARED_POINTER
-            )
-            indices = [emit.add(index, str(by)) for index, by in zip(first, (*[0] * thin, *corner))]
-            operands = [("ptr", emit.scalar(op.desc)), *(("i32", index) for index in reversed(indices))]
+            place = _box_pointer(emit, op, tile, (pointer, start), corner)
+            operands = [
+                ("ptr", emit.scalar(op.desc)),
+                *(("i32", index) for index in _indices(emit, first, corner)),
+            ]
             emit.asm(text, constraints, [*operands, (SHARED_POINTER, place)], [], effect=True)
     emit.asm("cp.async.bulk.commit_group;", "", [], [], effect=True)
 

@@ -72,14 +72,14 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     right = _SharedOperand(emit, second, 1, atom, sums.layout, order)
     mark = f"{DOT_MARK}{emit.next_dot()}"
     started = [sums, *(_accumulator(emit, dot) for dot in _dots_behind(op) if dot.c in emit.values)]
+    use_acc = None if op.use_acc is None else emit.scalar(op.use_acc)
     for steps in left.parts(emit, right.depth // atom.k):
         _fence(emit, mark, started, left.unpinned())
         started = []  # From here on only the dot itself writes them.
         for (row, column), tile in sums.tiles.items():
             before = [sums.registers[index] for index in tile]
-            for index, register in zip(
-                tile, _multiply(emit, atom, (left, row), (right, column), before, steps)
-            ):
+            results = _multiply(emit, atom, (left, row), (right, column), before, steps, use_acc)
+            for index, register in zip(tile, results):
                 sums.registers[index] = register
     emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
     if not op.is_async:
@@ -212,7 +212,7 @@ class _RegisterOperand:
 
     def parts(self, emit: Emitter, steps: int) -> Iterator[range]:
         """The steps along k by the parts in which they become ready, each pinned when it is asked for."""
-        in_parts = self.changes and self.is_computed and not emit.partition
+        in_parts = self.changes and self.is_computed and emit.warps.barrier is None
         size = max(steps // _PARTS, 1) if in_parts else steps
         for start in range(0, steps, size):
             if self.changes:
@@ -312,9 +312,7 @@ def _pinned(emit: Emitter, words: Sequence[str]) -> list[str]:
 def group_number(emit: Emitter) -> str:
     """The number of the thread's warpgroup, in the entry block, as a value that ptxas knows to be the same in
     a warp."""
-    number = emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length())
-    operands = [("i32", "-1"), ("i32", number), ("i32", "0"), ("i32", "31")]
-    return emit.call("llvm.nvvm.shfl.sync.idx.i32", "i32", operands)
+    return emit.uniform(emit.shift(emit.thread_id(), -(32 * GROUP_WARPS - 1).bit_length()))
 
 
 def _multiply(
@@ -324,9 +322,10 @@ def _multiply(
     right: tuple[_SharedOperand, int],
     sums: Sequence[str],
     steps: range,
+    use_acc: str | None,
 ) -> list[str]:
     """Some steps along k of one tile of D, `left` and `right` giving the operand and where in it the tile
-    begins."""
+    begins.  The first step of all adds to what D holds if `use_acc` holds, or is None."""
     (a, row), (b, column) = left, right
     kind, letter = _register(atom)
     count = len(sums)
@@ -341,6 +340,10 @@ def _multiply(
     else:
         operands += [("i32", word) for words in a.words[row][steps.start : steps.stop] for word in words]
         constraints += ["r"] * (len(operands) - len(tied) - 1)
+    chosen = use_acc is not None and not starts_at_zero and steps.start == 0
+    if chosen:
+        operands.append(("i1", str(use_acc)))
+        constraints.append("b")
     accumulators = f"{{{', '.join(f'${index}' for index in range(count))}}}"
     ending = atom.immediates(isinstance(a, _SharedOperand), a.transposed, b.transposed)
     lines: list[str] = []
@@ -352,7 +355,9 @@ def _multiply(
         else:
             first = place + 1 + _A_REGISTERS * (step - steps.start)
             source = f"{{{', '.join(f'${first + index}' for index in range(_A_REGISTERS))}}}"
-        scale = 0 if starts_at_zero and step == 0 else 1
+        scale = "0" if starts_at_zero and step == 0 else "1"
+        if chosen and step == 0:
+            scale = f"${place + len(operands) - len(tied) - 1}"
         lines.append(f"{atom.instruction} {accumulators}, {source}, b{step}, {scale}{ending};")
     template = "\n".join(
         ["{", *lines, "}"]

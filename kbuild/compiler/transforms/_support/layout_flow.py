@@ -17,7 +17,7 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType, layout_of
-from kbuild.compiler.layout import LinearLayout, slice_of
+from kbuild.compiler.layout import LinearLayout, joined_layout, slice_of, split_layout
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, ConvertLayout
 from kbuild.compiler.ops.tensor import (
@@ -37,8 +37,6 @@ from kbuild.compiler.ops.tensor import (
     Splat,
     Split,
     Trans,
-    joined_layout,
-    split_layout,
 )
 
 FREE = (Constant, Splat, MakeRange)

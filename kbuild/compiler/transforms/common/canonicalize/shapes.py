@@ -3,9 +3,11 @@ whatever its shape, and changes that undo or repeat each other are removed."""
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.core import Func, Op, Value
+from kbuild.compiler.ir.nesting import ancestors
 from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import layout_of
+from kbuild.compiler.layout import PendingLayout
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
@@ -43,13 +45,18 @@ def equal_elements_in_another_shape(op: Op) -> Op | None:
 
 @shapes.on(Broadcast, Reshape, ConvertLayout)
 def change_to_same_type(op: Op) -> Value | None:
-    """A change to the type that the operand has changes nothing; a reshape that may reorder need not."""
-    return op.operands[0] if op.operands[0].type == op.results[0].type else None
+    """A change to the type that the operand has changes nothing; a reshape that may reorder need not.  Layouts that
+    are not known yet need not become the same."""
+    same = op.operands[0].type == op.results[0].type
+    return op.operands[0] if same and not isinstance(layout_of(op.results[0].type), PendingLayout) else None
 
 
 @shapes.on(ConvertLayout)
 def conversion_of_conversion(op: ConvertLayout) -> ConvertLayout | None:
-    """Of two layout conversions in a row only the last is needed."""
+    """Of two layout conversions in a row only the last is needed, unless the author wrote both."""
+    *_, func = ancestors(op)
+    if isinstance(func, Func) and func.attrs.get("explicit_layouts"):
+        return None
     inner = op.src.owner
     return ConvertLayout(inner.src, op.type) if isinstance(inner, ConvertLayout) else None
 

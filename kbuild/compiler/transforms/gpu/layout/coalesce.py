@@ -25,7 +25,8 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
-from kbuild.compiler.layout import LinearLayout, coalesced
+from kbuild.compiler.layout import LinearLayout, coalesced, thread_grid
+from kbuild.compiler.layout.gluon import BlockedLayout, DistributedLayout, DistributedLinearLayout
 from kbuild.compiler.ops.tensor import Atomic, Load
 from kbuild.compiler.transforms._support.layout_flow import (
     MEMORY,
@@ -70,14 +71,22 @@ def coalesce(module: Module, target: object) -> None:
         num_warps: int = func.attrs["num_warps"]
         for group in _connected(func, find_accesses(func)):
             for access, vector in choose_vectors(group, num_warps):
-                long = (
-                    len(access.shape) == 1
-                    and vector * access.bits == WIDEST_BITS
-                    and access.op.parent is func.body
-                )
-                _set_layout(
-                    access.op, coalesced(access.shape, access.order, vector, num_warps, RUN if long else 1)
-                )
+                _set_layout(access.op, _layout(access, vector, func, num_warps))
+
+
+def layout_alone(access: PointerAccess, func: Func, num_warps: int) -> DistributedLayout:
+    """The layout for an access that is connected to no others, in the words of authors."""
+    ((_, vector),) = choose_vectors([access], num_warps)
+    layout = _layout(access, vector, func, num_warps)
+    sizes = tuple(vector if axis == access.order[0] else 1 for axis in range(len(access.shape)))
+    threads, warps = thread_grid(access.shape, sizes, access.order, num_warps)
+    named = BlockedLayout(sizes, tuple(threads), tuple(warps), access.order)
+    return named if named.linear(access.shape) == layout else DistributedLinearLayout.of(layout)
+
+
+def _layout(access: PointerAccess, vector: int, func: Func, num_warps: int) -> LinearLayout:
+    long = len(access.shape) == 1 and vector * access.bits == WIDEST_BITS and access.op.parent is func.body
+    return coalesced(access.shape, access.order, vector, num_warps, RUN if long else 1)
 
 
 def find_accesses(func: Func) -> list[PointerAccess]:

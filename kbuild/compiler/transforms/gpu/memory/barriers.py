@@ -10,7 +10,7 @@ What dots of warpgroups read is also fenced, before the barrier: `ttng.fence_asy
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.barriers import BarrierAnalysis
+from kbuild.compiler.analysis.barriers import barrier_analysis
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import gpu_pass
@@ -24,7 +24,7 @@ def barriers(module: Module, target: Target) -> None:
     """Insert `gpu.barrier`, and fences, where accesses of different threads to the same shared memory would
     race."""
     for func in module.functions.values():
-        analysis = BarrierAnalysis(func)
+        analysis = barrier_analysis(func)
         for op in func.body.walk():
             if isinstance(op, InitBarrier):
                 op.fence = op not in analysis.shown

@@ -32,6 +32,7 @@ from kbuild.compiler.ir.types import (
     pointee_of,
 )
 from kbuild.compiler.layout import wgmma_mode
+from kbuild.compiler.layout.boxes import MAX_BOX_SIZE
 from kbuild.compiler.ops.elementwise import Constant, ExtSI
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
@@ -42,8 +43,6 @@ ALIGNMENT = 16
 """Bytes that divide strides, and where boxes begin in their rows."""
 FAR = 1 << 30
 """The stride, in elements, of an axis of one element."""
-MAX_BOX_SIZE = 256
-"""Elements along an axis that one instruction may copy."""
 
 
 def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> str:

@@ -20,6 +20,7 @@ from kbuild.compiler.analysis.signs import Signs
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_shared
+from kbuild.compiler.layout.boxes import MAX_BOX_SIZE
 from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
@@ -33,7 +34,7 @@ from kbuild.compiler.ops.tensor import (
     Store,
 )
 from kbuild.compiler.transforms._support.layout_flow import without_conversions
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MAX_BOX_SIZE, sources_of, unit_elements
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import sources_of, unit_elements
 from kbuild.tensor_map import MapSources, number_of
 
 MAX_BOXES = 32

@@ -223,7 +223,7 @@ def test_a_thousand_variants(browser: Page, reported: Reported, tmp_path: Path) 
         browser.type(letter)
     assert browser.text("[role=status]").endswith("of 1,000 variants") and browser.run(rows) < 100
     browser.go("#/timeline")
-    assert browser.run("document.querySelectorAll('.gantt rect.step').length") > 500
+    browser.wait("document.querySelectorAll('.gantt rect.step').length > 500")
     for number in range(0, LARGE, 200):
         browser.go(f"#/variant/{large['variants'][number]['name']}/passes")
         browser.wait("document.querySelector('.passes a')")

@@ -16,7 +16,7 @@ def test_occupancy_names_what_there_is_too_little_of() -> None:
     """As NVIDIA's occupancy calculator has it."""
     found = occupancy("sm_80", facts(64, 0, 8))
     assert (found.programs, found.warps, found.share, found.limits) == (4, 32, 0.5, ("registers",))
-    assert occupancy("sm_80", facts(32, 0, 8)).limits == ("registers", "warps")
+    assert occupancy("sm_80", facts(32, 0, 8)).limits == ("warps", "registers")
     assert occupancy("sm_80", facts(32, 160 * 1024, 4)).limits == ("shared memory",)
     # A program of one warp: the multiprocessor holds 32 of them, on Ada 24, and 16 on the small Ampere.
     one = [occupancy(arch, facts(16, 0, 1)) for arch in ("sm_80", "sm_89", "sm_86")]

@@ -23,6 +23,7 @@ from kbuild.cli.arguments import (
     add_verify,
     positive,
 )
+from kbuild.cli.built import add_built
 from kbuild.cli.epilog import epilog
 from kbuild.cli.parser_ci import add_ci, add_merge, add_shard
 from kbuild.errors import UsageError, nearest
@@ -94,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     _add_init(verbs)
     _add_building(verbs)
     _add_inspecting(verbs)
+    add_built(verbs, add_options)
     _add_checking(verbs)
     _add_tuning(verbs)
     _add_upkeep(verbs)

@@ -48,24 +48,22 @@ class Limits:
     def programs(self, shared: int, warps: int, registers: int = 0) -> int:
         """How many programs a multiprocessor holds at once, by shared memory, warps, and, where they are known,
         registers of a thread, which come 8 at a time."""
-        if shared > self.shared_bytes:
-            return 0
+        return min(self.bounds(shared, warps, registers).values())
+
+    def bounds(self, shared: int, warps: int, registers: int = 0) -> dict[str, int]:
+        """How many programs fit by each resource alone."""
+        fits = shared <= self.shared_bytes
         by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
-        by_registers = self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps)
-        return min(by_shared, self.max_warps // warps, by_registers)
+        return {
+            "warps": self.max_warps // warps,
+            "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
+            "shared memory": by_shared if fits else 0,
+        }
 
     def occupancy(self, shared: int, warps: int, registers: int) -> tuple[int, str]:
         """How many programs of so many warps and bytes of shared memory a multiprocessor holds at once, and which resource
         allows no more."""
-        none = self.reserved_shared_bytes
-        bounds = {
-            "warps": self.max_warps // warps,
-            "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
-            "shared memory": (self.shared_bytes + none) // (shared + none)
-            if shared <= self.shared_bytes
-            else 0,
-            "programs": self.max_programs,
-        }
+        bounds = {**self.bounds(shared, warps, registers), "programs": self.max_programs}
         name = min(bounds, key=lambda name: bounds[name])
         return bounds[name], name
 

@@ -135,6 +135,7 @@ def test_dump(tmp_path: Path) -> None:
     )
     *dumped, final, first = sorted((tmp_path / "dump").iterdir())
     assert (final.name, first.name) == ("kernel.ttgir", "kernel.ttir")
+    assert dumped[0].name == "00_start.ttir", "what the first pass gets"
     stages = [path.suffix for path in dumped]
     assert stages == sorted(stages, reverse=True) and ".ttgir" in stages, (
         "each file is named for what it holds"

@@ -81,6 +81,10 @@ class Job:
 
     def encode(self) -> bytes:
         """The job as canonical JSON."""
+        return canonical_json(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """What `decode` makes the job of."""
         fields = {
             "variant": str(self.variant),
             "source": self.source,
@@ -93,7 +97,7 @@ class Job:
             "options": self.variant.options.requested(),
         }
         optional = {name: value for name in ("portable", "like") if (value := getattr(self, name))}
-        return canonical_json(fields | rest | optional)
+        return fields | rest | optional
 
     @staticmethod
     def decode(fields: Mapping[str, object]) -> Job:
@@ -159,6 +163,10 @@ class Plan:
     """The steps; those that compile variants stand in the order of the jobs."""
     files: tuple[tuple[str, bytes], ...]
     """Files to write first, where they differ: names within the build directory, and contents."""
+    compiler: str
+    """Digest of the compiler."""
+    tools: Mapping[str, str]
+    """Digests of the programs and libraries that it runs."""
 
 
 def plan(
@@ -201,7 +209,7 @@ def plan(
             # First, for the last steps to have nothing left but what needs the cubins.
             edges.insert(0, _launcher_edge(launcher))
         edges.append(_package_edge(everything, manifest.package.name, edges))
-    return Plan(jobs, tuple(edges), tuple(files))
+    return Plan(jobs, tuple(edges), tuple(files), compiler, tools)
 
 
 def _each_once(jobs: Iterable[Job]) -> Iterator[Job]:

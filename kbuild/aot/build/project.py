@@ -31,6 +31,7 @@ from kbuild.aot.build.service import Service
 from kbuild.aot.build.step import CACHED
 from kbuild.aot.environment import dump_of
 from kbuild.aot.files import write_if_changed
+from kbuild.aot.history.extend import extend
 from kbuild.aot.identity import (
     canonical_json,
     unseal,
@@ -76,7 +77,7 @@ def build(options: BuildOptions, progress: Progress) -> BuildResult:
         raise UsageError(
             "a shard has no launcher, which alone is of a platform", help="kbuild merge takes --platform"
         )
-    options = _completed(options)
+    options = completed(options)
     manifest = load(options.project / MANIFEST, options.display)
     # The table only adds variants: everything else of the manifest stays as written.
     tuned, warnings = with_table(
@@ -110,7 +111,7 @@ def build(options: BuildOptions, progress: Progress) -> BuildResult:
     return build_variants(options, manifest, expansion, directory, progress, prepared)
 
 
-def _completed(options: BuildOptions) -> BuildOptions:
+def completed(options: BuildOptions) -> BuildOptions:
     """Options with kbuild's functions where they name none."""
     compiler, source_digest = options.compiler or COMPILER, options.source_digest or SOURCE_DIGEST
     return replace(options, compiler=compiler, source_digest=source_digest)
@@ -152,7 +153,7 @@ def build_variants(
     prepared: Prepared | None = None,
 ) -> BuildResult:
     """Builds some variants of a manifest in a directory; as `build`, which has `prepared` it."""
-    options = _completed(options)
+    options = completed(options)
     with (
         lock(directory, progress) as held,
         _service(options, directory, held) as service,
@@ -193,6 +194,7 @@ def build_variants(
                 f"{directory / lost}: the step that makes it succeeded, but the file differs from its record",
                 help="is the disk in order, and does anything else write there? kbuild clean makes room for a new build",
             )
+        extend(options.project, directory, planned, run, made, resolve(options.source_digest))
         result = _result(options, manifest, Details(planned.jobs, expansion), run, made, directory)
         totals = replace(result.totals, notes=prepared.notes)
         if prepared.request and run.code == 0 and len(made) == len(planned.edges):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbuild.compiler.frontend.sources.digest import source_digest
+from kbuild.compiler.frontend.sources.digest import closure, source_digest
+from kbuild.compiler.frontend.sources.files import find_function
 
 HELPER = """\
 import triton
@@ -102,3 +103,13 @@ def test_places_count_where_they_are_asked_for_or_assertions_name_them(digest):
     )
     asserting, moved = (text.replace("@triton.jit", "@triton.jit(debug=True)") for text in (KERNEL, moved))
     assert len({digest(), digest(asserting), digest(moved)}) == 3
+
+
+def test_the_closure_names_the_functions_of_the_project_that_a_kernel_reaches(digest, tmp_path):
+    digest()
+    parts = closure(find_function(str(tmp_path / "kernel.py"), "k"))
+    assert [(part.function.name, part.function.file.rpartition("/")[2]) for part in parts] == [
+        ("k", "kernel.py"),
+        ("scaled", "helper.py"),
+    ]
+    assert dict(parts[0].values)["scaled"] == "function scaled" and dict(parts[1].values)["SCALE"] == "3"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -30,38 +31,61 @@ def source_digest(path: str, function: str, places: bool = False) -> str:
 
 def digest_of(function: SourceFunction, places: bool = False) -> str:
     """The digest of a function that has been found."""
-    texts: dict[tuple[str, int], str] = {}
-    try:
-        _collect(function, texts, places or function.debug)
-    except RecursionError:
-        raise CompileError(
-            f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc
-        ) from None
     hasher = hashlib.sha256()
-    for text in texts.values():
-        hasher.update(text.encode())
+    for part in closure(function):
+        hasher.update(part.meaning(places or function.debug).encode())
         hasher.update(b"\0")
     return hasher.hexdigest()
 
 
-def _collect(function: SourceFunction, texts: dict[tuple[str, int], str], places: bool) -> None:
+@dataclass(frozen=True)
+class Part:
+    """A function that a kernel is or reaches."""
+
+    function: SourceFunction
+    values: tuple[tuple[str, str], ...]
+    """The names that it takes from its module, and what they stand for, as text."""
+
+    def meaning(self, places: bool) -> str:
+        """The text of all that its meaning depends on but the functions that it reaches."""
+        function = self.function
+        found = [function.kind, str(function.noinline), _syntax(function.node, places)]
+        found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
+        return "\n".join([*found, *(f"{name}={text}" for name, text in self.values)])
+
+
+def closure(function: SourceFunction) -> list[Part]:
+    """A kernel and the functions of its project that it reaches, each once, callers first.
+
+    Raises CompileError where they nest too deeply.
+    """
+    parts: dict[tuple[str, int], Part | None] = {}
+    try:
+        _collect(function, parts)
+    except RecursionError:
+        raise CompileError(
+            f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc
+        ) from None
+    return [part for part in parts.values() if part is not None]
+
+
+def _collect(function: SourceFunction, parts: dict[tuple[str, int], Part | None]) -> None:
     key = (function.file, function.node.lineno)
-    if key in texts:
+    if key in parts:
         return
-    texts[key] = ""  # its place among the others; a function that calls itself ends here
-    found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
-    found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
+    parts[key] = None  # its place among the others; a function that calls itself ends here
+    values: list[tuple[str, str]] = []
     for name, value in sorted(_reached(function).items()):
         if isinstance(value, SourceFunction) and not value.library:
-            _collect(value, texts, places)
-            found.append(f"{name}=function {value.name}")
+            _collect(value, parts)
+            values.append((name, f"function {value.name}"))
         elif isinstance(value, AggregateClass):
             for method in value.functions.values():
-                _collect(method, texts, places)
-            found.append(f"{name}=aggregate {value.name} {value.fields} {sorted(value.constants)}")
+                _collect(method, parts)
+            values.append((name, f"aggregate {value.name} {value.fields} {sorted(value.constants)}"))
         else:
-            found.append(f"{name}={_text(value)}")
-    texts[key] = "\n".join(found)
+            values.append((name, _text(value)))
+    parts[key] = Part(function, tuple(values))
 
 
 @lru_cache(maxsize=256)  # A build checks after every compilation that the source is still the same.

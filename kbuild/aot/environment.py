@@ -96,6 +96,11 @@ VARIABLES: tuple[Variable, ...] = (
         reader="package",
     ),
     Variable("LD_LIBRARY_PATH", "where the fake driver looks for its own library", reader="stand-in"),
+    Variable(
+        "KBUILD_CHROMIUM",
+        "the browser that the tests of `kbuild report` look at its page with",
+        reader="tests",
+    ),
     Variable("KBUILD_TEST_WHEEL", "the wheel that tests/gpu tests", reader="tests"),
     Variable("KBUILD_TEST_WHEEL_SM80", "the same, of PTX for sm_80", reader="tests"),
     Variable(

@@ -170,6 +170,13 @@ def find_llvm() -> Tool:
     return Tool("llvmlite", str(library_path()), "llvmlite package")
 
 
+def nvrtc_version() -> str:
+    """The version of NVRTC, which compiles CUDA C++.  Raises ToolError where it is missing."""
+    from kbuild.compiler.cuda import nvrtc  # Builds of other kernels do without.
+
+    return nvrtc.nvrtc_version()
+
+
 def find_nvdisasm(environment: Mapping[str, str]) -> Tool | None:
     """nvdisasm, which only pictures of code need: that of NVIDIA's wheel, beside the ptxas that CUDA_HOME or PATH have,
     or None."""

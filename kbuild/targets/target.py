@@ -21,6 +21,23 @@ Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
 
 
 @dataclass(frozen=True)
+class Occupancy:
+    """The share of a multiprocessor's warps that programs of one kind can have running."""
+
+    programs: int
+    """Programs at once."""
+    warps: int
+    """Their warps."""
+    max_warps: int
+    limits: tuple[str, ...]
+    """`warps`, `registers`, `shared memory` and `programs`: those of them that keep further programs out."""
+
+    @property
+    def share(self) -> float:
+        return self.warps / self.max_warps
+
+
+@dataclass(frozen=True)
 class Limits:
     """The resources of a program and of a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per
     Compute Capability"."""
@@ -60,12 +77,12 @@ class Limits:
             "shared memory": by_shared if fits else 0,
         }
 
-    def occupancy(self, shared: int, warps: int, registers: int) -> tuple[int, str]:
-        """How many programs of so many warps and bytes of shared memory a multiprocessor holds at once, and which resource
-        allows no more."""
+    def occupancy(self, shared: int, warps: int, registers: int) -> Occupancy:
+        """How many programs of so many warps, bytes of shared memory and registers of a thread a multiprocessor holds."""
         bounds = {**self.bounds(shared, warps, registers), "programs": self.max_programs}
-        name = min(bounds, key=lambda name: bounds[name])
-        return bounds[name], name
+        programs = min(bounds.values())
+        full = tuple(name for name, bound in bounds.items() if bound == programs)
+        return Occupancy(programs, programs * warps, self.max_warps, full)
 
 
 @dataclass(frozen=True)

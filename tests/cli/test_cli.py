@@ -19,7 +19,7 @@ from kbuild import cli
 from kbuild.aot.build import ninja
 from kbuild.aot.build import project as builder
 from kbuild.aot.verify import session
-from kbuild.cli import parser
+from kbuild.cli.grammar import parser
 from kbuild.cli.verbs import mutate
 from tests.aot.build.processes import at_work, interruptible, wait_until
 from tests.aot.conftest import KERNEL, MANIFEST

@@ -247,7 +247,7 @@ def test_what_a_compile_does_not_need_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_build_with_nothing_to_compile_loads_no_compiler(tmp_path: Path) -> None:
-    code = "import sys; import kbuild.cli.parser, kbuild.cli.verbs.build; print(*sys.modules)"
+    code = "import sys; import kbuild.cli.grammar.parser, kbuild.cli.verbs.build; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

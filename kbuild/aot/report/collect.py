@@ -14,9 +14,9 @@ from kbuild.aot.history.ledger import BuildRun
 from kbuild.aot.history.now import Answer, Project
 from kbuild.aot.identity import unseal
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.report.occupancy import occupancy
 from kbuild.aot.report.timeline import timeline
 from kbuild.errors import KbuildError
+from kbuild.targets import find_target
 
 _FACTS = ("registers", "spill_stores", "spill_loads", "shared", "warps", "conversions", "size", "arch")
 """Facts of a variant's record that the page shows as they are."""
@@ -102,7 +102,8 @@ def _warnings(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _occupancy(variant: Variant, facts: Mapping[str, Any]) -> dict[str, Any]:
-    found = occupancy(variant.arch, facts)
+    shared = facts["shared"] + facts.get("static_shared", 0)
+    found = find_target(variant.arch).limits.occupancy(shared, facts["warps"], facts["registers"])
     return asdict(found) | {"share": round(found.share, 4)}
 
 

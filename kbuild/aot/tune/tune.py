@@ -197,8 +197,11 @@ def _candidates(
         for one in row:
             if one.when.holds(dict(facts)):
                 variant = _candidate(kernel, default, one, {})
-                if variant is not None and launch_of(kernel, variant, bucket) is not None:
-                    yield replace(variant, guards=one.guards)
+                if variant is None:
+                    continue
+                variant = replace(variant, guards=one.guards)
+                if launch_of(kernel, variant, bucket) is not None:
+                    yield variant
                     break
 
 

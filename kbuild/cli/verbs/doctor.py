@@ -14,7 +14,6 @@ from kbuild.aot import toolchain
 from kbuild.aot.build.cache import usable
 from kbuild.aot.build.launcher import python_headers
 from kbuild.aot.environment import cache_directory
-from kbuild.compiler.cuda.nvrtc import nvrtc_version
 from kbuild.errors import KbuildError, ToolError
 
 Row = tuple[str, str, bool]
@@ -82,7 +81,7 @@ def _cache(directory: Path | None) -> Row:
 def _nvrtc() -> Row:
     """What builds without kernels in CUDA C++ do without."""
     try:
-        return "nvrtc", nvrtc_version(), True
+        return "nvrtc", toolchain.nvrtc_version(), True
     except ToolError as error:
         return "nvrtc", f"{error.message}: {error.help}", True
 

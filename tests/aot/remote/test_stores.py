@@ -244,7 +244,7 @@ def test_a_directory_that_everybody_may_write_to_is_not_trusted(tmp_path: Path, 
 
 
 def test_builds_that_share_nothing_load_nothing_for_it() -> None:
-    code = "import sys, kbuild.cli.parser, kbuild.cli.verbs.build, kbuild.aot.build.step; print(*sys.modules)"
+    code = "import sys, kbuild.cli.grammar.parser, kbuild.cli.verbs.build, kbuild.aot.build.step; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()} | set(done.stdout.split())
     assert not loaded & {"aiohttp", "grpc", "google", "zstandard", "botocore", "asyncio", "kbuild.aot.remote"}

@@ -135,7 +135,7 @@ def interrupted_transfers(full: Cache, empty: Cache, url: str, seed: int) -> Non
 def test_transfers_that_are_cut_off_leave_the_same_bytes(
     seed: int, full: Cache, empty: Cache, http: http_server.Server
 ) -> None:
-    """bench/cut_off.py does the same a hundred times."""
+    """bench/scale/cut_off.py does the same a hundred times."""
     http.behaviour = slowly
     interrupted_transfers(full, empty, http.url, seed)
 

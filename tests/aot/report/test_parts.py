@@ -4,24 +4,7 @@ from __future__ import annotations
 
 from kbuild.aot.history.ledger import BuildRun, Step
 from kbuild.aot.report.layouts import layouts_in
-from kbuild.aot.report.occupancy import occupancy
 from kbuild.aot.report.timeline import critical_path, lanes, shortest, timeline
-
-
-def facts(registers: int, shared: int, warps: int) -> dict[str, int]:
-    return {"registers": registers, "shared": shared, "warps": warps}
-
-
-def test_occupancy_names_what_there_is_too_little_of() -> None:
-    """As NVIDIA's occupancy calculator has it."""
-    found = occupancy("sm_80", facts(64, 0, 8))
-    assert (found.programs, found.warps, found.share, found.limits) == (4, 32, 0.5, ("registers",))
-    assert occupancy("sm_80", facts(32, 0, 8)).limits == ("warps", "registers")
-    assert occupancy("sm_80", facts(32, 160 * 1024, 4)).limits == ("shared memory",)
-    # A program of one warp: the multiprocessor holds 32 of them, on Ada 24, and 16 on the small Ampere.
-    one = [occupancy(arch, facts(16, 0, 1)) for arch in ("sm_80", "sm_89", "sm_86")]
-    assert [found.programs for found in one] == [32, 24, 16] and one[0].limits == ("programs",)
-    assert occupancy("sm_86", facts(16, 120 * 1024, 1)).programs == 0, "it cannot be launched there"
 
 
 def step(what: str, start: float | None, end: float, how: str = "compiled", kind: str = "compile") -> Step:

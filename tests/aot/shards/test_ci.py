@@ -23,8 +23,9 @@ from kbuild.aot.shards.jobs import BuildJob, cut, jobs_of
 from kbuild.aot.shards.shard import SPACE, Shard, gaps, position
 from kbuild.aot.shards.workflows import FORMS
 from kbuild.aot.shards.yaml_text import yaml_text
-from kbuild.cli import main, parser_ci
-from kbuild.cli.parser import parser
+from kbuild.cli import main
+from kbuild.cli.grammar import machines
+from kbuild.cli.grammar.parser import parser
 from kbuild.options import DEFAULTS
 from tests.aot.conftest import KERNEL
 from tests.aot.shards.runner import Machine, run_github, run_gitlab
@@ -306,7 +307,7 @@ def test_mistakes_are_explained(
 
 
 def test_the_command_line_knows_the_forms() -> None:
-    assert set(parser_ci.FORMS) == set(FORMS)
+    assert set(machines.FORMS) == set(FORMS)
 
 
 def test_positions_of_the_shipped_kernels_are_spread() -> None:

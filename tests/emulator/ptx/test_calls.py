@@ -52,9 +52,10 @@ STORE = at("out", 4) + "    st.global.b32 [%d0], %r0;\n"
 LANE = np.arange(32, dtype=np.uint32)
 
 
-def called(body: str, module: str, **options: str) -> np.ndarray | None:
+def called(body: str, module: str, schedule: str = "lockstep") -> np.ndarray | None:
     """What each thread leaves in %r0."""
-    return launch(body + STORE, {"out": np.zeros(32, np.uint32)}, module=module, **options).check().outputs[0]
+    out = np.zeros(32, np.uint32)
+    return launch(body + STORE, {"out": out}, module=module, schedule=schedule).check().outputs[0]
 
 
 def test_a_function_gets_and_returns_parameters() -> None:

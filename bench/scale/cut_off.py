@@ -1,6 +1,6 @@
 """Pushes and pulls cut off at random moments, a hundred of them: at the end both ends have the same bytes.
 
-python bench/cut_off.py [--count 100]
+python bench/scale/cut_off.py [--count 100]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kbuild.aot.build.cache import Cache
 from tests.aot.remote import http_server, reapi_server

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Protocol
 
 from kbuild.aot.artifact.sizes import parse_size
+from kbuild.cli.grammar.arguments import add_options
+from kbuild.cli.grammar.verbs import Verbs
 
 
-class Verbs(Protocol):
-    """The verbs of a command line, to which one is added."""
-
-    def add(
-        self, name: str, text: str, applying: str, module: str = "", **meanings: str
-    ) -> argparse.ArgumentParser: ...
-
-
-def add_built(verbs: Verbs, add_options: Callable[..., None]) -> None:
-    """Adds the verbs; `add_options` gives one the compile options of these names."""
+def add_built(verbs: Verbs) -> None:
+    """The verbs about what builds have made."""
     why = verbs.add(
         "why",
         "Say which variants a build would compile, and which of their inputs changed.",

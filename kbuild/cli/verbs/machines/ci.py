@@ -11,7 +11,7 @@ from kbuild.aot.build.project import BUILD, load_variants
 from kbuild.aot.shards.costs import measured, seconds_of
 from kbuild.aot.shards.jobs import AXES, jobs_of
 from kbuild.aot.shards.workflows import FORMS
-from kbuild.cli.parser_ci import LIMIT
+from kbuild.cli.grammar.machines import LIMIT
 from kbuild.errors import UsageError
 from kbuild.options import DEFAULTS
 

@@ -1,8 +1,8 @@
 """The wheel of a project built in every way, on machines with empty disks: wall and CPU time, bytes moved, sha256.
 
-    python bench/shared_cache.py                     alone, through caches on HTTP and on a service of the API
-    python bench/shared_cache.py --execute 2         also executed by BuildGrid, with two machines
-    python bench/shared_cache.py --project DIR --arch sm_90 --ways http
+    python bench/scale/shared_cache.py                     alone, through caches on HTTP and on a service of the API
+    python bench/scale/shared_cache.py --execute 2         also executed by BuildGrid, with two machines
+    python bench/scale/shared_cache.py --project DIR --arch sm_90 --ways http
 
 The first build fills a cache, for which the one of this machine is used if it is warm. Each machine after that is a
 namespace of its own, with another user, and an empty file system where its home is.
@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 _HOME = "/mnt"

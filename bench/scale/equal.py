@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from projects import make_project
+from projects import copy_of, make_project
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,13 +41,6 @@ def run(words: list[str], place: Path, environment: dict[str, str]) -> dict[str,
     now = os.times()
     cpu = now.children_user + now.children_system - used.children_user - used.children_system
     return {"seconds": time.monotonic() - started, "cpu_seconds": cpu, "said": done.stderr.splitlines()[-2:]}
-
-
-def copy_of(project: Path, place: Path) -> Path:
-    """The files of a project without what builds made there."""
-    ignored = shutil.ignore_patterns("build", "dist", ".git", ".venv", "__pycache__", "node_modules")
-    shutil.copytree(project, place, ignore=ignored)
-    return place
 
 
 def compared(project: Path, shards: int, environment: dict[str, str], folder: Path) -> dict[str, Any]:

@@ -6,9 +6,11 @@ multiply, facts of arguments, configurations by architecture.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
+_NOT_COPIED = ("build", "dist", "kbuild", "tests", "docs", "bench")
 MOST_OF_A_KERNEL = 192
 """Variants that a kernel has, but the last."""
 _POINTWISE = '''\
@@ -71,6 +73,15 @@ def make_project(folder: Path, variants: int, archs: tuple[str, ...] = ("sm_80",
         text += _ENTRY.format(number=number, powers=list(range(powers)))
         left, number = left - powers, number + 1
     (folder / "kernels.toml").write_text(text)
+
+
+def copy_of(project: Path, place: Path) -> Path:
+    """A folder with the files of a project, without what builds left there, and without kbuild where it is kbuild's own."""
+    place.mkdir()
+    for path in project.iterdir():
+        if path.name not in _NOT_COPIED and not path.name.startswith("."):
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, place / path.name)
+    return place
 
 
 if __name__ == "__main__":

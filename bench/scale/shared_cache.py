@@ -16,7 +16,6 @@ import json
 import os
 import resource
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from projects import copy_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -48,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         base = Path(folder)
         base.chmod(0o755)
-        project = _copied(asked.project, base / "project")
+        project = copy_of(asked.project, base / "project")
         _show(
             "way",
             "seconds",
@@ -82,16 +83,6 @@ def main() -> None:
             target = stack.enter_context(_buildgrid(base, asked.execute))
             remote = ["--remote", f"grpc://{target}", "--remote-only", "--remote-jobs", str(asked.execute)]
             _row("empty disk, executed by BuildGrid", _isolated(project, [*archs, *remote]))
-
-
-def _copied(project: Path, target: Path) -> Path:
-    """The files of a project, without what builds left, and without kbuild where it is kbuild's own."""
-    target.mkdir()
-    for path in project.iterdir():
-        if path.name in ("build", "dist", "kbuild", "tests", "docs", "bench") or path.name.startswith("."):
-            continue
-        (shutil.copytree if path.is_dir() else shutil.copy)(path, target / path.name)
-    return target
 
 
 def _kbuild(project: Path, words: Sequence[str]) -> bytes:

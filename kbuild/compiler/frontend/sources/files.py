@@ -16,6 +16,7 @@ from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass, is_aggregate
 from kbuild.compiler.frontend.sources.functions import (
+    Namespace,
     Plain,
     SourceFunction,
     Unresolved,
@@ -35,9 +36,18 @@ _RESOLVING = object()
 class NamedTupleClass:
     """A class that derives from `NamedTuple`, or what `namedtuple(...)` makes."""
 
-    def __init__(self, name: str, fields: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        fields: tuple[str, ...],
+        annotations: tuple[ast.expr, ...] = (),
+        namespace: Namespace | None = None,
+    ) -> None:
         self.name = name
         self.fields = fields
+        self.annotations = annotations
+        """Those of the fields, in whose place the class stands in `namespace`; none where only names are known."""
+        self.namespace = namespace
 
     def make(self, items: tuple[Any, ...]) -> NamedTuple:
         return NamedTuple.make(self.fields, items)
@@ -149,7 +159,7 @@ class SourceModule:
         if isinstance(binding, ast.ClassDef):
             if is_aggregate(binding):
                 return AggregateClass(binding, self.path, self)
-            return _named_tuple_class(binding)
+            return _named_tuple_class(binding, self)
         return self._assigned(name, binding)
 
     def _assigned(self, name: str, statement: ast.stmt) -> Any:
@@ -252,16 +262,17 @@ def attribute(owner: Any, name: str) -> Any:
         raise Unresolved(f"{owner!r} has no attribute {name}") from None
 
 
-def _named_tuple_class(node: ast.ClassDef) -> NamedTupleClass:
+def _named_tuple_class(node: ast.ClassDef, namespace: Namespace) -> NamedTupleClass:
     bases = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
     if "NamedTuple" not in bases:
         raise Unresolved(f"{node.name} is a class, which has no meaning in a kernel")
     fields = [
-        item.target.id
+        (item.target.id, item.annotation)
         for item in node.body
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     ]
-    return NamedTupleClass(node.name, tuple(fields))
+    names, annotations = (tuple(part) for part in zip(*fields)) if fields else ((), ())
+    return NamedTupleClass(node.name, names, annotations, namespace)
 
 
 def parse(path: str, text: str) -> ast.Module:

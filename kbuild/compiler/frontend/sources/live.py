@@ -19,6 +19,7 @@ from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Un
 from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.layout.gluon import PUBLIC, Layout
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
+from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import UsageError
 
 
@@ -87,7 +88,9 @@ def convert_constant(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
-        return tuple(convert_constant(item) for item in value)
+        items = tuple(convert_constant(item) for item in value)
+        fields = value.fields if isinstance(value, NamedTuple) else getattr(value, "_fields", None)
+        return NamedTuple.make(tuple(fields), items) if fields else items
     if isinstance(value, dict):
         return {convert_constant(key): convert_constant(item) for key, item in value.items()}
     home = getattr(type(value), "__module__", "") or ""

@@ -70,6 +70,8 @@ def read_if(visitor: Visitor, node: ast.If, rest: Sequence[Item]) -> State:
     if not isinstance(condition, Tensor):
         state = visitor.run_nested(node.body if condition else node.orelse, tail)
         return _guarded(visitor, node, state, rest) if isinstance(state, MaybeReturned) else state
+    if visitor.frame.pure:
+        visitor.constant_value(node.test, "the condition")
     then = _branch(visitor, node.body, tail)
     otherwise = _branch(visitor, node.orelse, tail)
     if isinstance(then.state, Returned) != isinstance(otherwise.state, Returned):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
+from kbuild.compiler.frontend import attributes, branches, calls, constants, loops, statements
 from kbuild.compiler.frontend.argument_tuples import TupleType, with_elements
 from kbuild.compiler.frontend.scope import Frame, Poisoned
 from kbuild.compiler.frontend.signature import (
@@ -24,8 +24,8 @@ from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import CompileError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 
-READERS = (attributes, branches, calls, loops, statements)
-"""The modules that fill the tables of readers."""
+READERS = (attributes, branches, calls, constants, loops, statements)
+"""The modules that fill the tables of readers, and of what evaluates constants."""
 
 
 def load_source(source: Any) -> SourceFunction:

@@ -246,3 +246,45 @@ def hasattr_(ctx: BuildContext, x, name):
 
 
 PYTHON = TABLES["python"]
+EXCEPTIONS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    Exception,
+    IndexError,
+    KeyError,
+    LookupError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    ZeroDivisionError,
+)
+HOST: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        *(
+            abs,
+            all,
+            any,
+            bin,
+            bool,
+            chr,
+            dict,
+            divmod,
+            enumerate,
+            filter,
+            float,
+            frozenset,
+            hex,
+            int,
+            len,
+            list,
+            map,
+        ),
+        *(max, min, ord, pow, range, repr, reversed, round, set, slice, sorted, str, sum, tuple, zip),
+        *EXCEPTIONS,
+    )
+}
+"""Python's own functions and exceptions, as code that runs while compiling knows them."""

@@ -102,3 +102,14 @@ def test_places_count_where_they_are_asked_for_or_assertions_name_them(digest):
     )
     asserting, moved = (text.replace("@triton.jit", "@triton.jit(debug=True)") for text in (KERNEL, moved))
     assert len({digest(), digest(asserting), digest(moved)}) == 3
+
+
+@pytest.mark.parametrize("table", ["(scaled, unused)", "Functions(unused, (scaled,))"])
+def test_functions_in_constants_count(digest, table):
+    kernel = KERNEL.replace(
+        "LIMIT =",
+        f"Functions = namedtuple('Functions', 'first rest')\nTABLE = tl.constexpr({table})\nLIMIT =",
+    )
+    kernel = kernel.replace("import scaled", "import scaled, unused").replace("scaled(x)", "TABLE[0](x)")
+    known = digest(kernel)
+    assert digest(kernel, HELPER.replace("return x\n", "return x + 1\n")) != known

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass
+from kbuild.compiler.frontend.sources.classes import constants_of
 from kbuild.compiler.frontend.sources.files import (
     NamedTupleClass,
     NamespacePackage,
@@ -18,6 +20,7 @@ from kbuild.compiler.frontend.sources.files import (
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.semantic.registry import Builtin
+from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import CompileError
 
 
@@ -52,16 +55,28 @@ def _collect(function: SourceFunction, texts: dict[tuple[str, int], str], places
     found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
     found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
     for name, value in sorted(_reached(function).items()):
+        for part in _functions_in(value):
+            _collect(part, texts, places)
         if isinstance(value, SourceFunction) and not value.library:
-            _collect(value, texts, places)
             found.append(f"{name}=function {value.name}")
         elif isinstance(value, AggregateClass):
-            for method in value.functions.values():
-                _collect(method, texts, places)
             found.append(f"{name}=aggregate {value.name} {value.fields} {sorted(value.constants)}")
         else:
             found.append(f"{name}={_text(value)}")
     texts[key] = "\n".join(found)
+
+
+def _functions_in(value: Any) -> Iterator[SourceFunction]:
+    """The author's functions that a name stands for, those in a tuple and those of a class."""
+    if isinstance(value, SourceFunction) and not value.library:
+        yield value
+    elif isinstance(value, AggregateClass):
+        yield from value.functions.values()
+    elif isinstance(value, Plain):
+        yield from _functions_in(value.value)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _functions_in(item)
 
 
 @lru_cache(maxsize=256)  # A build checks after every compilation that the source is still the same.
@@ -138,6 +153,10 @@ def _text(value: Any) -> str:
         return _text(value.value)
     if isinstance(value, Builtin | SourceFunction):
         return f"builtin {value.name}"
+    if isinstance(value, NamedTuple):
+        return f"{value.fields}({', '.join(_text(item) for item in value)})"
+    if (members := constants_of(value)) is not None:
+        return f"class {', '.join(f'{name}={_text(item)}' for name, item in members)}"
     if isinstance(value, NamedTupleClass):
         return f"fields {value.fields}"
     if isinstance(value, tuple):

@@ -93,7 +93,7 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
     if isinstance(value, WithFacts):
         return _of_value(visitor, value, name, node, owner)
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
-        return value if name == "value" else CLASSES["constexpr"]
+        return value if name == "value" else CLASSES["constexpr_type"]
     if isinstance(value, _CONSTANTS) and not name.startswith("_"):
         found = getattr(value, name, None)
         allowed = isinstance(value, TypeBase | PropagateNan | Layout) or name in _PYTHON_METHODS

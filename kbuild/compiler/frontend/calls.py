@@ -130,6 +130,8 @@ def _call_class(
         return args[0]
     if marker.name == "tuple" and len(args) == 1 and isinstance(args[0], tuple):
         return args[0]
+    if marker.name == "slice" and 1 <= len(args) <= 3 and not kwargs:
+        return slice(*args)
     if marker.name in ("pointer_type", "block_type"):
         args = [as_dtype(value) for value in args]
     if marker.name == "pointer_type" and args and isinstance(args[0], DType | BlockType):

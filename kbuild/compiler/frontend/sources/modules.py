@@ -12,7 +12,7 @@ from kbuild.compiler import library
 from kbuild.compiler.frontend.sources.functions import GLUON_JIT, SourceFunction, Unresolved, make_function
 from kbuild.compiler.layout.gluon import PUBLIC
 from kbuild.compiler.semantic import MEMBERS, TABLES
-from kbuild.compiler.semantic.types import BY_TL_NAME
+from kbuild.compiler.semantic.types import BY_TL_NAME, INT32, PointerDtype
 from kbuild.compiler.semantic.values import ClassMarker
 
 
@@ -63,6 +63,9 @@ CLASSES = {
         "const",
         "tuple",
         "tensor_descriptor",
+        "constexpr_type",
+        "tensor_descriptor_type",
+        "slice",
         "jit",
     )
 }
@@ -84,7 +87,7 @@ NOT_IN_GLUON = frozenset(
     )
 )
 """Names of `tl` that `gl` does not have."""
-_CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
+_CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20, "pi32_t": PointerDtype(INT32)}
 
 
 ABSENT = {

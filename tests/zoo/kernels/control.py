@@ -174,3 +174,18 @@ def mapped(x, limits, steps, rest, sorted, ROWS: tl.constexpr, COLUMNS: tl.const
     tl.store(rest + places, last)
     (pairs,) = tl.map_elementwise(ordered, values, rows & 1, pack=2)
     tl.store(sorted + places, pairs)
+
+
+@triton.jit
+def atomics_of_halves(x, sums, before, extremes, BLOCK: tl.constexpr):
+    """Sums at few addresses, sums with what stood there before, and greatest and least of rows."""
+    offsets = tl.arange(0, BLOCK)
+    value = tl.load(x + offsets)
+    tl.atomic_add(sums + (offsets & 3), value, mask=offsets < BLOCK - 5, sem="relaxed")
+    others = offsets != 7
+    tl.store(before + offsets, tl.atomic_add(sums + 4 + offsets, value, mask=others), mask=others)
+    tile = value.reshape([BLOCK // 8, 8])
+    rows = tl.make_tensor_descriptor(extremes, [BLOCK // 8 - 1, 8], [8, 1], [BLOCK // 8, 8])
+    rows.atomic_max([0, 0], tile)
+    below = tl.make_tensor_descriptor(extremes + BLOCK, [BLOCK // 8, 8], [8, 1], [BLOCK // 8, 8])
+    below.atomic_min([0, 0], tile)

@@ -206,11 +206,12 @@ def gluon_functions() -> str:
 
 
 def other_functions() -> str:
-    """The names of the other tables: libdevice, `tl.extra.cuda`, and Python's own functions."""
+    """The names of the other tables: libdevice, `tl.extra.cuda`, torch's helpers, and Python's own functions."""
     titles = {"libdevice": "`tl.extra.cuda.libdevice`", "cuda": "`tl.extra.cuda`", "python": "Python's own"}
-    lists = {
-        title: dict.fromkeys(family(name) for name in sorted(TABLES[key])) for key, title in titles.items()
-    }
+    names = {title: [*TABLES[key]] for key, title in titles.items()}
+    names["`tl.extra.cuda.libdevice`"] += library.public_names(library.LIBDEVICE)
+    names["`torch._inductor.runtime.triton_helpers`"] = library.public_names(library.INDUCTOR)
+    lists = {title: dict.fromkeys(map(family, sorted(found))) for title, found in names.items()}
     return "\n\n".join(
         f"{title}: " + ", ".join(f"`{name}`" for name in names) + "." for title, names in lists.items()
     )

@@ -17,7 +17,7 @@ import tomli
 
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.aot.manifest.model import DTYPES
-from kbuild.compiler import interp
+from kbuild.compiler import interp, library
 from kbuild.compiler.ir.core import registered_ops
 from kbuild.compiler.ir.passes import Pass, parse_pass, registered_passes
 from kbuild.compiler.lower import unhandled_ops
@@ -116,7 +116,7 @@ HOMES = {
 RUFF = shutil.which("ruff", path=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()]))
 """The one beside this Python first."""
 
-LANGUAGE = ("compiler/library/standard.py", "compiler/library/random.py", "compiler/library/scaled.py")
+LANGUAGE = tuple(f"compiler/library/{file}" for files in library.FILES.values() for file in files)
 """Files in the language itself: kernels are compiled from their text and never imported."""
 
 REWRITTEN = {

@@ -122,7 +122,7 @@ class Artifact:
 def compile(
     source: str | Path | Callable[..., Any],
     *,
-    signature: Mapping[str, str | Sequence[str]] | None = None,
+    signature: Mapping[str, Any] | None = None,
     constexprs: Mapping[str, Any] | None = None,
     target: str = "sm_90",
     stop: str = "cubin",
@@ -138,7 +138,8 @@ def compile(
     a later stage (`.ttir`, `.ttgir`, `.llir`, `.ptx`) to start from; the last two do not say the parameters'
     names and types nor the shared memory of a launch.  `signature` gives the type of
     each run-time argument in Triton's spelling, with `:16` for "divisible by 16" and `:1` for "equal to one":
-    `{"x": "*fp32:16", "n": "i32"}`; that of a tuple is a tuple of types.
+    `{"x": "*fp32:16", "n": "i32"}`; that of a tuple is a tuple of types, or a dict of them by the names of its
+    fields.
     `constexprs` gives the values of the compile-time arguments.  `dump` is a
     folder for the IR after each pass. `texts` are the stages that the artifact is to have besides the last:
     others are not printed.  `options` say how it is compiled; keywords that are fields of `CompileOptions`

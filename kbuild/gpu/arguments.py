@@ -12,12 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.compiler.frontend.signature import (
-    DESCRIPTOR_ALIGNMENT,
-    ArgumentType,
-    parse_type,
-    tuple_items,
-)
+from kbuild.compiler.frontend.argument_tuples import CONSTANT, Known, TupleType, tuple_type
+from kbuild.compiler.frontend.signature import DESCRIPTOR_ALIGNMENT, ArgumentType, parse_type
 from kbuild.compiler.semantic.types import BY_TL_NAME, FP8E4NV, FP8E5, INT1
 from kbuild.errors import UsageError
 from kbuild.gpu.cuda import asked, core, driver, utils
@@ -66,17 +62,15 @@ class Arguments:
         # The parameters of a text of IR may have names that Python does not take.
         self._names = {name if name.isidentifier() else f"argument_{name}": name for name in self.spelled}
         self._signature = inspect.Signature([inspect.Parameter(name, kind) for name in self._names])
+        self._tuples = {
+            name: found for name, text in self.spelled.items() if (found := tuple_type(text)) is not None
+        }
         self._types = {
             element: parse_type(text, element)
-            for name in self.spelled
-            for element, text in self._elements(name)
+            for name, text in self.spelled.items()
+            for element, text in (self._tuples[name].leaves(name) if name in self._tuples else [(name, text)])
+            if not _is_constant(text)
         }
-
-    def _elements(self, name: str) -> list[tuple[str, str]]:
-        items = tuple_items(self.spelled[name])
-        if items is None:
-            return [(name, self.spelled[name])]
-        return [(f"{name}_{index}", text) for index, text in enumerate(items)]
 
     def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[BoundArgument]:
         """The arguments of a call, those in tuples one by one.  Raises `UsageError` where they are other ones."""
@@ -90,16 +84,30 @@ class Arguments:
         return [item for name, value in given.items() for item in self._items(name, value)]
 
     def _items(self, name: str, value: Any) -> Iterator[BoundArgument]:
-        elements, values = self._elements(name), [value]
-        if tuple_items(self.spelled[name]) is not None:
-            if not isinstance(value, tuple | list) or len(value) != len(elements):
+        found = self._tuples.get(name)
+        yield from self._bound(name, self.spelled[name] if found is None else found, value)
+
+    def _bound(self, name: str, type_: Any, value: Any) -> Iterator[BoundArgument]:
+        """An argument, or the elements of one, which are compared with the constants that were compiled in."""
+        if isinstance(type_, TupleType):
+            count = len(type_.items)
+            if not isinstance(value, tuple | list) or len(value) != count:
                 raise UsageError(
                     f"{self.kernel}: argument {name} is {shown(value)}, and the kernel takes a tuple "
-                    f"{self.spelled[name]} of {len(elements)}"
+                    f"{type_} of {count}"
                 )
-            values = list(value)
-        for (element, text), one in zip(elements, values):
-            yield BoundArgument(element, text, self._types[element], one)
+            for index, (inner, one) in enumerate(zip(type_.items, value)):
+                yield from self._bound(f"{name}_{index}", inner, one)
+        elif isinstance(type_, Known):
+            if not (value is type_.value or value == type_.value):
+                text = f"{self.kernel}: argument {name} is {shown(value)}, but it was compiled as {type_}"
+                raise UsageError(text, help=f"pass {type_}, or compile the kernel for another value")
+        elif not _is_constant(type_):
+            yield BoundArgument(name, type_, self._types[name], value)
+
+
+def _is_constant(type_: Any) -> bool:
+    return isinstance(type_, Known) or type_ == CONSTANT
 
 
 def view_of(value: Any) -> ArrayView | None:

@@ -43,6 +43,18 @@ class tensor:
     """A value of run time, for annotations and `isinstance` in kernels."""
 
 
+class constexpr_type:
+    """The type of a value known while compiling, for `isinstance` in kernels."""
+
+
+class tensor_descriptor_type:
+    """The type of a tensor descriptor, for `isinstance` in kernels."""
+
+
+class slice:
+    """A range of places in a tuple, for kernels."""
+
+
 class LanguageFunction:
     """A function of the language, which has a meaning only in kernels."""
 
@@ -102,6 +114,8 @@ def __getattr__(name: str) -> Any:
     """The functions and dtypes of the language, made at their first use."""
     if name in BY_TL_NAME:
         value: Any = BY_TL_NAME[name]
+    elif name == "pi32_t":
+        value = PointerDtype(BY_TL_NAME["int32"])
     elif name in ("math", "extra", "core"):
         value = _Namespace(name)
     elif not name.startswith("_") and (name in TABLES["tl"] or name in library.index()):

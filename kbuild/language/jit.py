@@ -85,8 +85,6 @@ class _Interpreted:
             name: value for name, value in bound.arguments.items() if self._is_constant(name, value)
         }
         arguments = {name: value for name, value in bound.arguments.items() if name not in constexprs}
-        for name in [name for name, value in arguments.items() if isinstance(value, tuple | list)]:
-            arguments |= {f"{name}_{index}": item for index, item in enumerate(arguments.pop(name))}
         interpret(
             build_module, self.kernel, self.grid, arguments, constexprs, types, DEFAULTS.changed(options)
         )
@@ -94,11 +92,17 @@ class _Interpreted:
     def _is_constant(self, name: str, value: Any) -> bool:
         annotation = inspect.signature(self.kernel.fn).parameters[name].annotation
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        if isinstance(value, tuple | list) and any(hasattr(item, "dtype") for item in value):
+        if isinstance(value, tuple | list) and _has_array(value):
             return False  # Arrays are of run time, and so are the numbers in a tuple with them.
         return (
             text.rsplit(".", 1)[-1] == "constexpr" or value is None or isinstance(value, str | tuple | list)
         )
+
+
+def _has_array(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_has_array, value))
+    return hasattr(value, "dtype")
 
 
 def jit(fn: Callable[..., Any] | None = None, *, noinline: bool = False, debug: bool = False) -> Any:

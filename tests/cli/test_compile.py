@@ -100,6 +100,14 @@ def test_a_dot_that_ptxas_serializes_is_reported_and_refused_by_an_option_or_a_v
         )
 
 
+def test_tuples_in_a_signature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x, n):\n    tl.store(x.at, n + x.by[0])\n"
+    (tmp_path / "k.py").write_text(text)
+    words = ["-s", "x=(at=*i32, by=(i32, i32)),n=i32", "--emit", "ttir"]
+    assert cli.main(["compile", f"{tmp_path}/k.py:k", *words]) == 0
+    assert "%x_0: !tt.ptr<i32>, %x_1_0: i32, %x_1_1: i32, %n: i32" in capsys.readouterr().out
+
+
 def test_a_text_is_printed_and_passes_run_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*VECTOR_ADD, "--emit", "ttir"]) == 0
     text = capsys.readouterr().out

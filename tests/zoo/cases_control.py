@@ -35,6 +35,18 @@ def _backwards(x, out, n):
     return {"out": np.array([total])}
 
 
+def _mapped(x, limits, **_):
+    steps, rest = np.zeros(x.shape, np.int64), np.zeros(x.shape)
+    for place, number in np.ndenumerate(x):
+        n, count = int(number), 0
+        while n > 1 and count < limits[place[0]]:
+            n, count = 3 * n + 1 if n % 2 else n // 2, count + 1
+        steps[place], rest[place] = count, n / 2
+    pairs = np.sort(x.reshape(len(x), -1, 2))
+    pairs[1::2] = pairs[1::2, :, ::-1]
+    return {"steps": steps + steps.max(axis=1, keepdims=True), "rest": rest, "sorted": pairs.reshape(x.shape)}
+
+
 CASES = [
     Case(
         "collatz",
@@ -147,5 +159,19 @@ CASES = [
         lambda x, lock, total: {"total": [x.sum()], "lock": [0]},
         grid=(16,),
         num_warps=1,
+    ),
+    Case(
+        "map_elementwise",
+        "control.py",
+        "mapped",
+        lambda rng: {
+            "x": rng.integers(1, 200, (4, 64), dtype=np.int32),
+            "limits": np.array([0, 7, 20, 200], np.int32),
+            "steps": poisoned(4, 64, dtype=np.int32),
+            "rest": poisoned(4, 64),
+            "sorted": poisoned(4, 64, dtype=np.int32),
+        },
+        _mapped,
+        {"ROWS": 4, "COLUMNS": 64},
     ),
 ]

@@ -58,7 +58,45 @@ def _convert(target: str):
     return lambda x, out, n: {"out": x.astype(target)}
 
 
+def _cut_to(small: np.ndarray):
+    """From x to the nearest of the numbers that fp8 has toward zero."""
+
+    def expect(x, **_):
+        known = np.unique(np.abs(small[np.isfinite(small)]))
+        sizes = known[np.searchsorted(known, np.minimum(np.abs(x), known[-1]), side="right") - 1]
+        halves = x.astype(np.float16)
+        beyond = np.abs(halves.astype(np.float64)) > np.abs(x)
+        cut = np.copysign(sizes, x)
+        return {
+            "cut": cut,
+            "sizes": sizes,
+            "opposites": -cut,
+            "halves": np.where(beyond, np.nextafter(halves, np.float16(0)), halves),
+        }
+
+    return expect
+
+
+def _cut_case(kind: str, source: type) -> Case:
+    of_bytes = numbers(Bits(np.arange(256, dtype=np.uint8), kind))
+    if kind == "fp8e4nv":
+        of_bytes[[0x7F, 0xFF]] = np.nan
+    else:
+        of_bytes[0x7C:0x80] = of_bytes[0xFC:] = np.nan
+
+    def make(rng: np.random.Generator):
+        wide = rng.normal(size=256) * 2.0 ** rng.integers(-20, 20, 256)
+        wide[::3] = rng.choice(of_bytes[np.isfinite(of_bytes)], len(wide[::3]))
+        wide = np.clip(wide, -60000, 60000)
+        outs = {name: Bits(poisoned(256, dtype=np.uint8), kind) for name in ("cut", "sizes", "opposites")}
+        return {"x": wide.astype(source), **outs, "halves": poisoned(256, dtype=np.float16)}
+
+    name = f"narrow_{np.dtype(source).name}_to_{kind}"
+    return Case(name, "elementwise.py", "narrow_to_bytes", make, _cut_to(of_bytes), {"BLOCK": 256})
+
+
 CASES = [
+    *(_cut_case(kind, source) for kind in ("fp8e4nv", "fp8e5") for source in (np.float32, np.float64)),
     Case(
         "integers",
         "elementwise.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from zoo.arrays import poisoned, small_integers
-from zoo.case import Case
+from zoo.case import Case, bf16, numbers
 
 
 def _cut_case(dtype: type, size: int, n: int) -> Case:
@@ -56,10 +56,39 @@ def _atomic_case(dtype: type) -> Case:
     )
 
 
+def _half_atomics(x, sums, before, extremes):
+    x, sums, before, extremes = (numbers(array) for array in (x, sums, before, extremes))
+    after, places, old = sums.copy(), np.arange(len(x)), before.copy()
+    np.add.at(after, places[:-5] & 3, x[:-5])
+    old[places != 7] = sums[4:][places != 7]
+    after[4:][places != 7] += x[places != 7]
+    above, below = np.maximum(extremes[0], x), np.minimum(extremes[1], x)
+    above[-8:] = extremes[0][-8:]
+    return {"sums": after, "before": old, "extremes": np.stack([above, below])}
+
+
+def _half_case(kind: str) -> Case:
+    make = bf16 if kind == "bf16" else lambda values: values.astype(np.float16)
+    return Case(
+        f"atomics_of_halves_{kind}",
+        "control.py",
+        "atomics_of_halves",
+        lambda rng: {
+            "x": make(small_integers(rng, 128, low=-3, high=4)),
+            "sums": make(small_integers(rng, 132)),
+            "before": make(np.full(128, 77)),
+            "extremes": make(small_integers(rng, 2, 128, low=-3, high=4)),
+        },
+        _half_atomics,
+        {"BLOCK": 128},
+    )
+
+
 CASES = [
     _cut_case(np.float32, 128, 101),
     _cut_case(np.float16, 256, 99),
     *(_atomic_case(dtype) for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32)),
+    *(_half_case(kind) for kind in ("bf16", "fp16")),
     Case(
         "dot_stored_turned",
         "dots.py",

@@ -162,4 +162,22 @@ CASES = [
         lambda x, out: {"out": np.bincount(x, minlength=16)},
         {"BLOCK": 512, "BINS": 16},
     ),
+    Case(
+        "helpers_of_torch",
+        "reductions.py",
+        "helpers_of_torch",
+        lambda rng: {
+            "x": small_integers(rng, 4, 32),
+            "sorted": poisoned(4, 32),
+            "places": poisoned(4, 32, dtype=np.int32),
+            "moments": poisoned(2, 4),
+        },
+        lambda x, **_: {
+            "sorted": -np.sort(-x),
+            "places": np.argsort(-x, axis=1, kind="stable"),
+            "moments": np.stack([x.mean(1), x.var(1)]),
+        },
+        {"ROWS": 4, "COLUMNS": 32},
+        tolerance=1e-5,
+    ),
 ]

@@ -144,7 +144,8 @@ class TextOrTuple(Text):
 
     @property
     def shape(self) -> Shape:
-        return {"anyOf": [super().shape, {"type": "array", "items": super().shape, "minItems": 1}]}
+        of_elements = {"anyOf": [super().shape, {"type": "array", "minItems": 1}]}
+        return {"anyOf": [super().shape, {"type": "array", "items": of_elements, "minItems": 1}]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,8 +84,7 @@ def constexprs_of(options: argparse.Namespace) -> dict[str, object]:
 def pairs(text: str, flag: str) -> list[tuple[str, str]]:
     """`a=1,b=(2, 3)` as pairs."""
     found: list[tuple[str, str]] = []
-    # A comma before a name and `=` separates; others belong to a value.
-    for item in re.split(r",(?=[^,=]*=)", text.strip(", ")) if text else ():
+    for item in _split(text.strip(", ")) if text else ():
         name, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and value and name.isidentifier()):
             raise UsageError(
@@ -95,6 +94,17 @@ def pairs(text: str, flag: str) -> list[tuple[str, str]]:
             raise UsageError(f"{flag} {text!r}: {name} is given twice")
         found.append((name, value))
     return found
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text at commas before a name and `=`, others belong to a value; as do those in the
+    parentheses of a named tuple."""
+    parts, begin = [], 0
+    for comma in re.finditer(r",(?=[^,=]*=)", text):
+        if text.count("(", begin, comma.start()) <= text.count(")", begin, comma.start()):
+            parts.append(text[begin : comma.start()])
+            begin = comma.end()
+    return [*parts, text[begin:]]
 
 
 def _value(text: str) -> object:

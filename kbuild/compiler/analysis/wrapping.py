@@ -55,6 +55,7 @@ from kbuild.compiler.ops.tensor import (
     InlineAsm,
     Join,
     MakeRange,
+    MapElementwise,
     Reduce,
     Reshape,
     Scan,
@@ -216,7 +217,9 @@ def _is_unknown(op: Op | None) -> bool:
     if op is None:
         return False
     return (
-        not op.has(Trait.PURE) or isinstance(op, InlineAsm) or (isinstance(op, Cast) and _bits(op.src) == 0)
+        not op.has(Trait.PURE)
+        or isinstance(op, InlineAsm | MapElementwise)
+        or (isinstance(op, Cast) and _bits(op.src) == 0)
     )
 
 

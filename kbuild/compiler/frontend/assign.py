@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import Any
 
 from kbuild.compiler.frontend.scope import materialised
@@ -45,6 +46,12 @@ def bind(visitor: Visitor, target: ast.expr, value: Any) -> None:
 def _bind_item(visitor: Visitor, target: ast.Subscript, value: Any) -> None:
     """Replace an item of a list, in a function that runs while compiling."""
     items, index = visitor.expression(target.value), visitor.expression(target.slice)
+    if isinstance(items, list | dict):
+        try:
+            items[index] = value
+        except (LookupError, TypeError, ValueError) as error:
+            visitor.fail(target, f"{type(error).__name__}: {error}")
+        return
     if not isinstance(items, tuple) or not isinstance(index, int) or not -len(items) <= index < len(items):
         visitor.fail(target, f"{describe(items)} has no item {describe(index)} that could be assigned")
     index %= len(items)
@@ -69,6 +76,8 @@ def _bind_field(visitor: Visitor, target: ast.Attribute, value: Any) -> None:
 
 
 def _bind_items(visitor: Visitor, target: ast.Tuple | ast.List, value: Any) -> None:
+    if visitor.frame.pure and isinstance(value, Iterable) and not isinstance(value, RunTime):
+        value = tuple(value)
     if not isinstance(value, tuple):
         visitor.fail(target, f"{describe(value)} is not a tuple of {len(target.elts)} values")
     stars = [place for place, item in enumerate(target.elts) if isinstance(item, ast.Starred)]
@@ -80,7 +89,10 @@ def _bind_items(visitor: Visitor, target: ast.Tuple | ast.List, value: Any) -> N
     if len(items) != len(target.elts):
         visitor.fail(target, f"{len(value)} values for {len(target.elts)} names")
     for name, item in zip(target.elts, items):
-        bind(visitor, name.value if isinstance(name, ast.Starred) else name, item)
+        if isinstance(name, ast.Starred):
+            bind(visitor, name.value, list(item) if visitor.frame.pure else item)
+        else:
+            bind(visitor, name, item)
 
 
 def _name_results(value: Any, name: str) -> None:

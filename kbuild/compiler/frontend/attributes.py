@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from kbuild.compiler import library
 from kbuild.compiler.frontend.sources import live, modules
 from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
+from kbuild.compiler.frontend.sources.classes import ConstantClass
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, NamespacePackage, SourceModule
 from kbuild.compiler.frontend.sources.files import attribute as source_attribute
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
+from kbuild.compiler.frontend.sources.limits import LIMITS
 from kbuild.compiler.frontend.sources.modules import CLASSES, PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
 from kbuild.compiler.layout.gluon import Layout
@@ -28,6 +31,13 @@ from kbuild.compiler.semantic.values import (
 from kbuild.errors import CompileError, nearest
 
 _CONSTANTS = bool | int | float | str | tuple | TypeBase | PropagateNan | Layout
+_HOST_VALUES = (
+    *(list, dict, set, frozenset, str, int, float, Exception, Enum, type(Enum), ConstantClass),
+    *LIMITS,
+)
+"""Values whose attributes code that runs while compiling may use."""
+_NOT_BOUNDED = frozenset(("ljust", "rjust", "center", "zfill", "expandtabs", "format_map"))
+"""Methods whose results may be of any size."""
 _PYTHON_METHODS = frozenset(
     (
         "bit_length",
@@ -83,7 +93,7 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
     if isinstance(value, WithFacts):
         return _of_value(visitor, value, name, node, owner)
     if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
-        return value if name == "value" else CLASSES["constexpr"]
+        return value if name == "value" else CLASSES["constexpr_type"]
     if isinstance(value, _CONSTANTS) and not name.startswith("_"):
         found = getattr(value, name, None)
         allowed = isinstance(value, TypeBase | PropagateNan | Layout) or name in _PYTHON_METHODS
@@ -97,6 +107,12 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         found = getattr(value, name, None)
         if callable(found):
             return found
+    is_public = not name.startswith("_") and name not in _NOT_BOUNDED
+    if visitor.frame.pure and is_public and isinstance(value, _HOST_VALUES):
+        try:
+            return source_attribute(value, name)
+        except Unresolved as error:
+            visitor.fail(node, str(error))
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, _attribute_names(value)))
 
 
@@ -172,7 +188,7 @@ def _of_module(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         visitor.fail(
             node,
             f"`{name}` is a variable of a module; a kernel can only use constants",
-            f"declare it as a constant: {name} = tl.constexpr({found.value!r})",
+            found.advice(name),
         )
     return found
 

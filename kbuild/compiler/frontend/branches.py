@@ -30,7 +30,7 @@ from kbuild.compiler.ops.elementwise import Constant, IntToPtr, Select
 from kbuild.compiler.ops.tensor import Unsplat
 from kbuild.compiler.semantic.arith import as_condition
 from kbuild.compiler.semantic.types import INT1
-from kbuild.compiler.semantic.values import Tensor, describe, flatten, rebuild
+from kbuild.compiler.semantic.values import RunTime, Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError
 
 _ABSENT = Undefined("")
@@ -70,6 +70,8 @@ def read_if(visitor: Visitor, node: ast.If, rest: Sequence[Item]) -> State:
     if not isinstance(condition, Tensor):
         state = visitor.run_nested(node.body if condition else node.orelse, tail)
         return _guarded(visitor, node, state, rest) if isinstance(state, MaybeReturned) else state
+    if visitor.frame.pure:
+        visitor.constant_value(node.test, "the condition")
     then = _branch(visitor, node.body, tail)
     otherwise = _branch(visitor, node.orelse, tail)
     if isinstance(then.state, Returned) != isinstance(otherwise.state, Returned):
@@ -230,15 +232,30 @@ def _merge_returns(
     states = [side.state for side in sides if side.state is not None]
     if not states:
         return None, False
-    _check_returns(visitor, node, states)
-    template = next((state for state in states if flatten(state.value)), states[0])
+    ended = [state for state in states if not _falls_off(state)]
+    _check_returns(visitor, node, ended if ended and _is_of_run_time(ended[0].value) else states)
+    template = next((state for state in states if flatten(state.value)), (ended or states)[0])
     flagged = any(not isinstance(side.state, Returned) for side in sides)
     for side in sides:
         with visitor.builder.inside(side.block):
             if flagged:
                 side.yields.append(_flag(visitor, side.state))
-            side.yields += _parts(side.state.value) if side.state else _placeholders(visitor, template.value)
+            if side.state is None or _falls_off(side.state):
+                side.yields += _placeholders(visitor, template.value)
+            else:
+                side.yields += _parts(side.state.value)
     return Returned(template.value, template.node), flagged
+
+
+def _falls_off(state: Returned | MaybeReturned) -> bool:
+    """Whether a function ends without `return`.  Where it returns a value elsewhere, the value here is unused, or
+    anything."""
+    return isinstance(state, Returned) and state.node is None and state.value is None
+
+
+def _is_of_run_time(value: Any) -> bool:
+    """Whether all of a value exists at run time."""
+    return all(map(_is_of_run_time, value)) if isinstance(value, tuple) else isinstance(value, RunTime)
 
 
 def _flag(visitor: Visitor, state: State) -> Value:

@@ -9,18 +9,28 @@ from itertools import zip_longest
 from typing import Any
 
 from kbuild.compiler.frontend.attributes import Method, attribute
+from kbuild.compiler.frontend.constexpr import MAX_ITEMS
+from kbuild.compiler.frontend.evaluate import is_layout_maker
 from kbuild.compiler.frontend.expressions import unpacked
-from kbuild.compiler.frontend.python import PYTHON
-from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, form
+from kbuild.compiler.frontend.host import InnerFunction
+from kbuild.compiler.frontend.python import HOST, PYTHON
+from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, Undefined, form, frozen
 from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
 from kbuild.compiler.frontend.sources.files import NamedTupleClass
 from kbuild.compiler.frontend.sources.functions import SourceFunction, SourceParameter
-from kbuild.compiler.frontend.visitor import MAX_DEPTH, CallSite, MaybeReturned, Returned, Visitor, reads
+from kbuild.compiler.frontend.visitor import (
+    MAX_DEPTH,
+    CallSite,
+    MaybeReturned,
+    Returned,
+    Visitor,
+    reads,
+)
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
 from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype, as_dtype
-from kbuild.compiler.semantic.values import ClassMarker, Tensor, describe, flatten, rebuild
+from kbuild.compiler.semantic.values import ClassMarker, RunTime, Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError, nearest
 
 Arguments = dict[str, ast.expr | None]
@@ -74,6 +84,8 @@ def call_value(
         return _make_tuple(visitor, function, args, kwargs, node)
     if isinstance(function, AggregateClass):
         return _make_aggregate(visitor, function, args, kwargs, node)
+    if isinstance(function, InnerFunction):
+        return call_function(visitor, function.function, args, kwargs, node)
     if callable(function):
         return _call_python(visitor, function, args, kwargs, node)
     visitor.fail(node, f"{describe(function)} cannot be called")
@@ -83,9 +95,19 @@ def _call_python(
     visitor: Visitor, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Any:
     """A function of Python's, or a method of a constant: on values known while compiling."""
+    name = getattr(function, "__name__", "the function")
+    is_host = visitor.frame.pure and not is_layout_maker(function)
+    if not is_host:
+        args, kwargs = (
+            [frozen(value) for value in args],
+            {key: frozen(value) for key, value in kwargs.items()},
+        )
     for value in [*args, *kwargs.values()]:
+        if isinstance(value, range) and len(value) > MAX_ITEMS:
+            visitor.fail(node, f"a range of {len(value)} has too many numbers to be counted while compiling")
+        if isinstance(value, RunTime) and function is HOST.get(name) and name in PYTHON:
+            return _call_builtin(visitor, PYTHON[name], args, kwargs, node, None)
         if isinstance(value, Tensor):
-            name = getattr(function, "__name__", "the function")
             visitor.fail(
                 node,
                 f"{name} takes values known while compiling, one argument is {describe(value)}",
@@ -95,18 +117,21 @@ def _call_python(
         result = function(*args, **kwargs)
     except (ArithmeticError, TypeError, ValueError, LookupError) as error:
         visitor.fail(node, f"{getattr(function, '__name__', 'the call')}: {error}")
-    return tuple(result) if isinstance(result, list) else result
+    return result if is_host else frozen(result)
 
 
 def _call_class(
     visitor: Visitor, marker: ClassMarker, args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Any:
+    args = [frozen(value) for value in args]
     if marker.name == "constexpr" and len(args) == 1 and not kwargs:
         if isinstance(args[0], Tensor):
             visitor.fail(node, f"tl.constexpr takes a value known while compiling, not {describe(args[0])}")
         return args[0]
     if marker.name == "tuple" and len(args) == 1 and isinstance(args[0], tuple):
         return args[0]
+    if marker.name == "slice" and 1 <= len(args) <= 3 and not kwargs:
+        return slice(*args)
     if marker.name in ("pointer_type", "block_type"):
         args = [as_dtype(value) for value in args]
     if marker.name == "pointer_type" and args and isinstance(args[0], DType | BlockType):
@@ -119,6 +144,7 @@ def _call_class(
 def _make_tuple(
     visitor: Visitor, cls: NamedTupleClass, args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Any:
+    args, kwargs = list(frozen(tuple(args))), frozen(kwargs)
     given = dict(zip(cls.fields, args))
     given.update(kwargs)
     if len(args) > len(cls.fields) or set(given) != set(cls.fields):
@@ -130,6 +156,7 @@ def _make_aggregate(
     visitor: Visitor, cls: AggregateClass, args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Aggregate:
     made = Unfinished(cls)
+    args, kwargs = list(frozen(tuple(args))), frozen(kwargs)
     call_function(visitor, cls.functions["__init__"], [made, *args], kwargs, node)
     missing = [name for name in cls.fields if name not in made.values]
     if missing:
@@ -163,6 +190,11 @@ def _call_builtin(
             visitor.fail(node, f"{builtin.name} is called without its argument `{name}`")
     args = [as_dtype(value) if name in _TYPES else value for name, value in zip_longest(given, args)]
     kwargs = {name: as_dtype(value) if name in _TYPES else value for name, value in kwargs.items()}
+    if visitor.frame.pure and PYTHON.get(builtin.name) is not builtin:
+        args, kwargs = (
+            [frozen(value) for value in args],
+            {key: frozen(value) for key, value in kwargs.items()},
+        )
     visitor.locate(node)
     saved, visitor.site = visitor.site, CallSite(node, visitor.frame, builtin, owner)
     try:
@@ -228,7 +260,12 @@ def call_function(
     }
     result = run_body(visitor, frame)
     visitor.locate(node)
-    return result
+    return result if visitor.frame.pure else _leaving(result)
+
+
+def _leaving(result: Any) -> Any:
+    """What a function that ran while compiling gives to a kernel."""
+    return result.function if isinstance(result, InnerFunction) else frozen(result)
 
 
 def run_body(visitor: Visitor, frame: Frame) -> Any:
@@ -261,7 +298,8 @@ def default_value(visitor: Visitor, frame: Frame, parameter: SourceParameter) ->
     assert parameter.default is not None
     saved, frame.pure = frame.pure, True
     try:
-        return visitor.expression(parameter.default)
+        value = visitor.expression(parameter.default)
+        return value if saved else frozen(value)
     finally:
         frame.pure = saved
 

@@ -45,6 +45,10 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 MAX_INTEGER_BITS = 4096
 """Integers with more bits are an error: they would take the compiler too long."""
 
+MAX_ITEMS = 1_000_000
+"""Items of a range that is counted, or of a sequence, and steps of what runs while compiling; more are an error."""
+_SEQUENCES = (tuple, list, str)
+
 
 def is_text(value: str) -> bool:
     """Whether a string can be written as UTF-8: Python's may hold halves of surrogate pairs."""
@@ -62,10 +66,15 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
         bits = a.bit_length() * max(b, 0) if isinstance(op, ast.Pow) else a.bit_length() + b
         if bits > MAX_INTEGER_BITS:
             raise OverflowError(f"the result has more than {MAX_INTEGER_BITS} bits")
-    if isinstance(op, ast.Mult) and isinstance(a, tuple | str) | isinstance(b, tuple | str):
-        count = b if isinstance(a, tuple | str) else a
+    if isinstance(op, ast.Mult) and isinstance(a, _SEQUENCES) | isinstance(b, _SEQUENCES):
+        count = b if isinstance(a, _SEQUENCES) else a
         if isinstance(count, int) and count > MAX_INTEGER_BITS:
             raise OverflowError(f"the result has more than {MAX_INTEGER_BITS} items")
+    elif isinstance(op, ast.Mult) and isinstance(a, int) and isinstance(b, int):
+        if a.bit_length() + b.bit_length() > MAX_INTEGER_BITS:
+            raise OverflowError(f"the result has more than {MAX_INTEGER_BITS} bits")
+    elif isinstance(op, ast.Add) and isinstance(a, _SEQUENCES) and len(a) > MAX_ITEMS // 2:
+        raise OverflowError(f"the result may have more than {MAX_ITEMS} items")
     return BINARY[type(op)][1](a, b)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from kbuild.compiler.frontend import constexpr
 from kbuild.compiler.frontend.sources import modules
@@ -41,6 +41,13 @@ _HOST = {
 }
 
 
+def limits_of(module: str) -> Any:
+    """What is known of a foreign module, `torch` or `numpy`: the limits of its types; None for others."""
+    from kbuild.compiler.frontend.sources import limits  # Milliseconds, and few modules name it.
+
+    return limits.MODULES.get(module)
+
+
 def is_layout_maker(function: Any) -> bool:
     """Whether a function is a class of layouts, or a function of one."""
     return (isinstance(function, type) and issubclass(function, Layout)) or function in _LAYOUT_MAKERS
@@ -49,13 +56,28 @@ def is_layout_maker(function: Any) -> bool:
 _LAYOUT_MAKERS = (NVMMASharedLayout.get_default_for, PaddedSharedLayout.with_identity_for)
 
 
+_MORE = (
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Set, ast.JoinedStr, ast.Lambda),
+    *(ast.Slice, ast.Starred),
+)
+"""Expressions that functions have, and constants without any function do not."""
+
+
 class Evaluator:
     """Evaluates constant expressions over a namespace; raises `Unresolved` for all others."""
 
-    def __init__(self, namespace: Namespace, member: Callable[[Any, str], Any]) -> None:
+    evaluated: ClassVar[Callable[[ast.expr, Namespace, str], Any] | None] = None
+    """The value of an expression that takes more than this class knows, in a namespace of a file; `constants` says
+    how."""
+
+    def __init__(
+        self, namespace: Namespace, member: Callable[[Any, str], Any], file: str | None = None
+    ) -> None:
         self.namespace = namespace
         self.member = member
         """`owner.name`; raises `Unresolved`."""
+        self.file = file
+        """The file of the expressions, where functions of theirs may be run."""
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression, with module variables replaced by their values."""
@@ -64,6 +86,24 @@ class Evaluator:
             raise Unresolved(f"`{ast.unparse(node)}` is not a constant expression")
         found = handler(node)
         return found.value if isinstance(found, Plain) else found
+
+    def computed(self, node: ast.expr) -> Any:
+        """The value of an expression, functions of the author's that it calls run for it."""
+        if self.file is None or Evaluator.evaluated is None or not any(map(self._takes_more, ast.walk(node))):
+            return self.value(node)
+        return Evaluator.evaluated(node, self.namespace, self.file)
+
+    def _takes_more(self, node: ast.AST) -> bool:
+        """Whether an expression is not one that this class evaluates, but may have a value."""
+        if isinstance(node, _MORE):
+            return True
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+            return False
+        try:
+            function = self.named(node.func)
+        except Unresolved:
+            return False
+        return getattr(function, "kind", "") in ("plain", "constexpr") or hasattr(function, "fields")
 
     def named(self, node: ast.Name | ast.Attribute) -> Any:
         """What a name stands for, module variables still marked as such."""
@@ -87,11 +127,10 @@ class Evaluator:
         try:
             return self.namespace.resolve(node.id)
         except UnresolvedModule as error:
-            from kbuild.compiler.frontend.sources import limits  # Milliseconds, and few modules name it.
-
-            if error.module in limits.MODULES:
-                return limits.MODULES[error.module]
-            raise
+            found = limits_of(error.module)
+            if found is None:
+                raise
+            return found
         except KeyError:
             found = _FUNCTIONS.get(node.id)
             if found is None:
@@ -149,6 +188,8 @@ class Evaluator:
     def _call(self, node: ast.Call) -> Any:
         function = self.value(node.func)
         args = [self.value(item) for item in node.args]
+        if any(isinstance(value, range) and len(value) > constexpr.MAX_ITEMS for value in args):
+            raise Unresolved(f"`{ast.unparse(node)}` has too many numbers to be counted while compiling")
         if isinstance(function, ClassMarker) and function.name == "constexpr" and len(args) == 1:
             return args[0]
         if callable(function) and is_layout_maker(function):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kbuild.compiler.frontend import constexpr
 from kbuild.compiler.frontend.assign import assign, bind
-from kbuild.compiler.frontend.python import PYTHON
-from kbuild.compiler.frontend.scope import POISON, Deferred, Poisoned, Undefined
+from kbuild.compiler.frontend.python import HOST, PYTHON
+from kbuild.compiler.frontend.scope import POISON, Deferred, Poisoned, Undefined, assigned_names
 from kbuild.compiler.frontend.sources import modules
 from kbuild.compiler.frontend.sources.functions import Plain
 from kbuild.compiler.frontend.visitor import CallSite, Visitor, reads
@@ -51,7 +52,7 @@ def _global(visitor: Visitor, node: ast.Name) -> Any:
     try:
         value = visitor.resolve(frame.function, node.id, node)
     except KeyError:
-        value = PYTHON.get(node.id)
+        value = (HOST.get(node.id) if frame.pure else None) or PYTHON.get(node.id)
         if value is None:
             _undefined(visitor, node)
         return value
@@ -62,7 +63,7 @@ def _global(visitor: Visitor, node: ast.Name) -> Any:
         visitor.fail(
             node,
             f"`{node.id}` is a variable of the module{place}; a kernel can only use constants",
-            f"declare it as a constant: {node.id} = tl.constexpr({value.value!r})",
+            value.advice(node.id),
         )
     return value
 
@@ -77,8 +78,10 @@ def _undefined(visitor: Visitor, node: ast.Name) -> None:
 
 
 @reads(ast.Tuple, ast.List)
-def read_tuple(visitor: Visitor, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
-    return tuple(unpacked(visitor, node.elts))
+def read_tuple(visitor: Visitor, node: ast.Tuple | ast.List) -> Any:
+    """Kernels have no lists that change; code that runs while compiling does."""
+    items = unpacked(visitor, node.elts)
+    return items if visitor.frame.pure and isinstance(node, ast.List) else tuple(items)
 
 
 def unpacked(visitor: Visitor, nodes: Sequence[ast.expr]) -> list[Any]:
@@ -95,10 +98,17 @@ def unpacked(visitor: Visitor, nodes: Sequence[ast.expr]) -> list[Any]:
 def iterable(visitor: Visitor, node: ast.expr) -> tuple[Any, ...]:
     """The items of something whose length is known while compiling."""
     value = visitor.expression(node)
-    items = static_items(value)
+    items = host_items(visitor, value) if visitor.frame.pure else static_items(value)
     if items is None:
         visitor.fail(node, f"{describe(value)} is not a sequence known while compiling")
     return items
+
+
+def host_items(visitor: Visitor, value: Any) -> tuple[Any, ...] | None:
+    """The items of anything that Python iterates over; None for everything else."""
+    if not isinstance(value, Iterable) or isinstance(value, tuple):
+        return static_items(value)
+    return tuple(itertools.islice(value, constexpr.MAX_ITEMS))
 
 
 def static_items(value: Any) -> tuple[Any, ...] | None:
@@ -288,14 +298,27 @@ def read_f_string(visitor: Visitor, node: ast.JoinedStr) -> str:
 
 
 @reads(ast.ListComp)
-def read_comprehension(visitor: Visitor, node: ast.ListComp) -> tuple[Any, ...]:
-    if len(node.generators) != 1:
+def read_comprehension(visitor: Visitor, node: ast.ListComp) -> Any:
+    if len(node.generators) != 1 and not visitor.frame.pure:
         visitor.fail(node, "a comprehension with several `for` is not possible in a kernel")
-    generator = node.generators[0]
-    results = []
+    items = list(comprehended(visitor, node.generators, lambda: visitor.expression(node.elt)))
+    return items if visitor.frame.pure else tuple(items)
+
+
+def comprehended(
+    visitor: Visitor, generators: Sequence[ast.comprehension], element: Callable[[], Any]
+) -> Iterator[Any]:
+    """The elements of a comprehension, whose variables are its own."""
+    if not generators:
+        yield element()
+        return
+    generator, *inner = generators
+    values = visitor.frame.values
+    saved = {name: values[name] for name in assigned_names(generator.target) if name in values}
     for item in iterable(visitor, generator.iter):
+        if visitor.frame.pure:
+            visitor.count_step(generator.target)
         bind(visitor, generator.target, item)
-        keep = [visitor.constant_value(condition, "the condition") for condition in generator.ifs]
-        if all(keep):
-            results.append(visitor.expression(node.elt))
-    return tuple(results)
+        if all(visitor.constant_value(condition, "the condition") for condition in generator.ifs):
+            yield from comprehended(visitor, inner, element)
+    values.update(saved)

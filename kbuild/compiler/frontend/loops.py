@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kbuild.compiler.frontend.assign import bind
 from kbuild.compiler.frontend.branches import truth
-from kbuild.compiler.frontend.expressions import static_items
+from kbuild.compiler.frontend.expressions import iterable, static_items
+from kbuild.compiler.frontend.host import run_loop
 from kbuild.compiler.frontend.scope import (
     POISON,
     Deferred,
@@ -48,9 +49,11 @@ def _check_no_else(visitor: Visitor, node: ast.For | ast.While) -> None:
 
 @reads(ast.For)
 def read_for(visitor: Visitor, node: ast.For, rest: Sequence[Item]) -> State:
+    if visitor.frame.pure:
+        return run_loop(visitor, node, iterable(visitor, node.iter))
     _check_no_else(visitor, node)
     iterator = visitor.expression(node.iter)
-    if isinstance(iterator, Range) and not iterator.static and not visitor.frame.pure:
+    if isinstance(iterator, Range) and not iterator.static:
         _read_range(visitor, node, iterator)
         return None
     items = static_items(iterator)
@@ -345,23 +348,20 @@ def _set_results(
 
 @reads(ast.While)
 def read_while(visitor: Visitor, node: ast.While, rest: Sequence[Item]) -> State:
-    _check_no_else(visitor, node)
     if visitor.frame.pure:
-        return _static_while(visitor, node)
+        return run_loop(visitor, node, _rounds(visitor, node))
+    _check_no_else(visitor, node)
     names = list(assigned_names(node.body))
     while not _try_while(visitor, node, names):
         pass
     return None
 
 
-def _static_while(visitor: Visitor, node: ast.While) -> State:
-    for _ in range(MAX_STATIC_ROUNDS):
-        if not visitor.constant_value(node.test, "the condition"):
-            return None
-        state = visitor.run_nested(node.body, False)
-        if state is not None:
-            return state
-    visitor.fail(node, f"the loop does not end within {MAX_STATIC_ROUNDS} rounds")
+def _rounds(visitor: Visitor, node: ast.While) -> Iterator[None]:
+    """The rounds of a loop that runs while compiling."""
+    while visitor.constant_value(node.test, "the condition"):
+        visitor.count_step(node)
+        yield None
 
 
 def _try_while(visitor: Visitor, node: ast.While, names: Sequence[str]) -> bool:

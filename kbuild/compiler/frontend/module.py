@@ -6,14 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from kbuild.compiler.frontend import attributes, branches, calls, loops, statements
+from kbuild.compiler.frontend import attributes, branches, calls, constants, loops, statements
+from kbuild.compiler.frontend.argument_tuples import TupleType, with_elements
 from kbuild.compiler.frontend.scope import Frame, Poisoned
 from kbuild.compiler.frontend.signature import (
     ArgumentType,
     argument_types,
     constexpr_value,
-    spelled,
-    with_elements,
 )
 from kbuild.compiler.frontend.sources.files import find_function
 from kbuild.compiler.frontend.sources.functions import SourceFunction
@@ -21,11 +20,12 @@ from kbuild.compiler.frontend.sources.live import live_function
 from kbuild.compiler.ir.core import Block, Func, Module
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.semantic.types import INT64
+from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import CompileError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 
-READERS = (attributes, branches, calls, loops, statements)
-"""The modules that fill the tables of readers."""
+READERS = (attributes, branches, calls, constants, loops, statements)
+"""The modules that fill the tables of readers, and of what evaluates constants."""
 
 
 def load_source(source: Any) -> SourceFunction:
@@ -53,8 +53,8 @@ def build_module(
     """
     options = options or DEFAULTS
     function = source if isinstance(source, SourceFunction) else load_source(source)
-    flat, tuples = with_elements(function, signature)
-    types = argument_types(function, flat, constexprs, tuples)
+    given = with_elements(function, signature, constexprs)
+    types = argument_types(function, given)
     _check_layouts(function, types)
     parameters = [parameter for name, item in types.items() for parameter in item.parameters(name)]
     block = Block([dtype.ir for _, dtype, _ in parameters], [name for name, _, _ in parameters])
@@ -66,21 +66,25 @@ def build_module(
     func.loc = function.loc
     debug = options.debug or function.debug
     reader = calls.CallVisitor(Module([func]), block, options.num_warps, debug, function.explicit_layouts)
-    reader.module.signature = spelled(function, flat, tuples)
+    reader.module.signature = given.spelled(function)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)
     values = list(block.arguments)
     one = reader.ctx.constant(1, INT64) if any(item.block for item in types.values()) else None
-    for parameter in function.parameters:
-        name = parameter.name
+
+    def value(name: str, whole: TupleType | None) -> Any:
+        """The value of an argument, or of a tuple of them, from the front of the block's arguments."""
+        if whole is not None:
+            inner = (item if isinstance(item, TupleType) else None for item in whole.items)
+            items = tuple(value(f"{name}_{index}", item) for index, item in enumerate(inner))
+            return NamedTuple.make(whole.fields, items) if whole.fields else items
         if name in types:
-            frame.values[name] = types[name].value(values, one, function.explicit_layouts)
-        elif name in tuples:
-            frame.values[name] = tuple(
-                types[element].value(values, one, function.explicit_layouts) for element in tuples[name]
-            )
-        elif name in constexprs:
-            frame.values[name] = constexpr_value(constexprs[name], name, function.loc)
+            return types[name].value(values, one, function.explicit_layouts)
+        return constexpr_value(given.constants[name], name, function.loc)
+
+    for name in (parameter.name for parameter in function.parameters):
+        if name in types or name in given.tuples or name in given.constants:
+            frame.values[name] = value(name, given.tuples.get(name))
     _read_kernel(reader, frame)
     reader.builder.loc = function.loc
     reader.ctx.add(Return(()))

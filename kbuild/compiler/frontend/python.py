@@ -13,7 +13,7 @@ from kbuild.compiler.semantic.debug import device_print
 from kbuild.compiler.semantic.gluon.shared import SharedMemory
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.registry import TABLES, builtin
-from kbuild.compiler.semantic.types import FP32, INT32, BlockType, PointerDtype, TypeBase
+from kbuild.compiler.semantic.types import FP32, INT32, BlockType, DescriptorDtype, PointerDtype, TypeBase
 from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Range, Tensor, TensorDescriptor, describe
 from kbuild.errors import CompileError
 
@@ -191,6 +191,8 @@ _CLASSES: dict[str, Any] = {
     "tensor_descriptor": TensorDescriptor,
     "block_type": BlockType,
     "pointer_type": PointerDtype,
+    "tensor_descriptor_type": DescriptorDtype,
+    "slice": slice,
     "shared_memory_descriptor": SharedMemory,
 }
 """The classes that a kernel may check with `isinstance`, by the last part of their names; `tl.constexpr` is
@@ -202,6 +204,8 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
         return any(_is_instance(ctx, value, item) for item in kind)
     if isinstance(kind, ClassMarker) and kind.name == "constexpr":
         return not isinstance(value, Tensor | TensorDescriptor)
+    if isinstance(kind, ClassMarker) and kind.name == "constexpr_type":
+        return isinstance(value, ClassMarker) and value == kind
     if isinstance(kind, NamedTupleClass):
         return isinstance(value, NamedTuple) and value.fields == kind.fields
     if isinstance(kind, type):  # a layout of Gluon
@@ -211,7 +215,9 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         of_gluon = {"shared_memory_descriptor"} if not ctx.explicit_layouts else set[str]()
-        known = ", ".join(["constexpr", *(name for name in _CLASSES if name not in of_gluon)])
+        known = ", ".join(
+            ["constexpr", "constexpr_type", *(name for name in _CLASSES if name not in of_gluon)]
+        )
         ctx.error(
             f"{describe(kind)} is not a class that a kernel may check for", "kind", help=f"known: {known}"
         )
@@ -246,3 +252,45 @@ def hasattr_(ctx: BuildContext, x, name):
 
 
 PYTHON = TABLES["python"]
+EXCEPTIONS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    Exception,
+    IndexError,
+    KeyError,
+    LookupError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    ZeroDivisionError,
+)
+HOST: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        *(
+            abs,
+            all,
+            any,
+            bin,
+            bool,
+            chr,
+            dict,
+            divmod,
+            enumerate,
+            filter,
+            float,
+            frozenset,
+            hex,
+            int,
+            len,
+            list,
+            map,
+        ),
+        *(max, min, ord, pow, range, repr, reversed, round, set, slice, sorted, str, sum, tuple, zip),
+        *EXCEPTIONS,
+    )
+}
+"""Python's own functions and exceptions, as code that runs while compiling knows them."""

@@ -14,7 +14,7 @@ from kbuild.compiler.semantic.gluon import places
 from kbuild.compiler.semantic.promote import to_tensor
 from kbuild.compiler.semantic.types import ScalarType
 from kbuild.compiler.semantic.values import RunTime, Structure, Tensor, TensorDescriptor, describe
-from kbuild.errors import Loc
+from kbuild.errors import CompileError, Loc
 
 
 class Poisoned(Exception):
@@ -56,6 +56,8 @@ class Frame:
     kernel: bool = False
     loops: int = 0
     """How many loops of run time enclose the present statement."""
+    caught: CompileError | None = None
+    """What the `except` that encloses the present statement has caught, where it runs while compiling."""
     sites: dict[str, ast.AST] = field(default_factory=dict)
     """Where names were last assigned."""
     bound: dict[str, tuple[ast.expr, Frame]] = field(default_factory=dict)
@@ -156,6 +158,27 @@ def form(value: Any) -> Any:
         kind = value.kind if isinstance(value, Structure) else None
         return (kind, *(form(item) for item in value))
     return ("constant", type(value).__name__, value)
+
+
+_ITERATORS = (
+    range,
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    *(type(v) for v in ({}.keys(), {}.values(), {}.items())),
+)
+
+
+def frozen(value: Any) -> Any:
+    """What code that ran while compiling gives to a kernel: lists, and what Python only iterates over, are
+    tuples."""
+    if isinstance(value, (list, *_ITERATORS)) or type(value) is tuple:
+        return tuple(map(frozen, value))
+    if isinstance(value, dict):
+        return {key: frozen(item) for key, item in value.items()}
+    return value
 
 
 def type_text(value: Any) -> str:

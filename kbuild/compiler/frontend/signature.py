@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kbuild.compiler.frontend.argument_tuples import ArgumentTexts
 from kbuild.compiler.frontend.layout_text import is_layout_text, layout_of_text
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass
 from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
@@ -203,55 +203,6 @@ def constexpr_value(value: Any, name: str, loc: Loc | None = None) -> Any:
         ) from None
 
 
-def with_elements(
-    function: SourceFunction, signature: Mapping[str, Any]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """A signature with the elements of tuples as arguments of their own, `strides_0` and `strides_1` for
-    `strides`, and the names of these by parameter.
-
-    Tuples are given whole, as `("*fp32", "i32")` or `"(*fp32, i32)"`, or element by element.
-    """
-    names = [parameter.name for parameter in function.parameters if not parameter.constexpr]
-    found: dict[str, str] = {}
-    for name, given in signature.items():
-        items: list[Any] | None = [*given] if isinstance(given, tuple | list) else tuple_items(given)
-        if items is None:
-            found[name] = str(given)
-            continue
-        found |= {f"{name}_{index}": item for index, item in enumerate(items)}
-        if not items or any(not isinstance(item, str) or tuple_items(item) for item in items):
-            help = 'write, for example, ("*fp32", "i32")'
-            raise UsageError(f"argument {name}: {given!r} is not a tuple of types", function.loc, help)
-    tuples: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        indices = [
-            int(text)
-            for text in (key[len(name) + 1 :] for key in found if key.startswith(f"{name}_"))
-            if re.fullmatch("0|[1-9][0-9]{0,3}", text) and f"{name}_{text}" not in names
-        ]
-        if indices and name not in found:
-            missing = set(range(max(indices) + 1)) - {*indices}
-            if missing:
-                text = f"argument {name}: {name}_{max(indices)} is given, and not {name}_{min(missing)} before it"
-                raise UsageError(text, function.loc)
-            tuples[name] = tuple(f"{name}_{index}" for index in sorted(indices))
-    return found, tuples
-
-
-def spelled(
-    function: SourceFunction, flat: Mapping[str, str], tuples: Mapping[str, Sequence[str]]
-) -> tuple[tuple[str, str], ...]:
-    """Name and type of each run-time argument in the order of the parameters, with the type of a tuple as one text;
-    `flat` and `tuples` are what `with_elements` gives."""
-    found: list[tuple[str, str]] = []
-    for name in (parameter.name for parameter in function.parameters):
-        if name in tuples:
-            found.append((name, f"({', '.join(flat[element].strip() for element in tuples[name])})"))
-        elif name in flat:
-            found.append((name, flat[name].strip()))
-    return tuple(found)
-
-
 def kernel_signature(module: Module) -> tuple[tuple[str, str], ...]:
     """Name and type of each run-time argument of a module's kernel.  For one that was read from text, the types are
     those of its parameters, without signs, and without the arguments that are one."""
@@ -271,30 +222,11 @@ def kernel_signature(module: Module) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def tuple_items(text: Any) -> list[str] | None:
-    """The types in `(i32, tensordesc<fp16[64, 64]>)`; None for the type of a single argument."""
-    stripped = text.strip() if isinstance(text, str) else ""
-    if not (stripped.startswith("(") and stripped.endswith(")")):
-        return None
-    items, depth = [""], 0
-    for character in stripped[1:-1]:
-        depth += (character in "[(<") - (character in "])>")
-        if character == "," and not depth:
-            items.append("")
-        else:
-            items[-1] += character
-    return [item.strip() for item in items if item.strip()]
-
-
-def argument_types(
-    function: SourceFunction,
-    signature: Mapping[str, str],
-    constexprs: Mapping[str, Any],
-    tuples: Mapping[str, Sequence[str]],
-) -> dict[str, ArgumentType]:
-    """The types of the parameters that are not constants, in order; raises `UsageError` for missing or
+def argument_types(function: SourceFunction, given: ArgumentTexts) -> dict[str, ArgumentType]:
+    """The types of the arguments that are not constants, in order; raises `UsageError` for missing or
     unknown arguments."""
-    names = [name for one in function.parameters for name in tuples.get(one.name, (one.name,))]
+    signature, constexprs, tuples = given.types, given.constants, given.tuples
+    names = [name for one in function.parameters for name in given.names_of(one.name)]
     for name in [*signature, *constexprs]:
         if name not in names:
             close = nearest(name, names, 0.5)

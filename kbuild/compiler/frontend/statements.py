@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from kbuild.compiler.frontend.assign import assign, bind
-from kbuild.compiler.frontend.expressions import operate
+from kbuild.compiler.frontend.expressions import iterable, operate
 from kbuild.compiler.frontend.scope import materialised
 from kbuild.compiler.frontend.sources.functions import is_constexpr_annotation
 from kbuild.compiler.frontend.visitor import CallSite, Item, Returned, State, Visitor, reads
@@ -70,13 +70,9 @@ def read_annotated_assign(visitor: Visitor, node: ast.AnnAssign, rest: Sequence[
         return None
     value = visitor.expression(node.value)
     if is_constexpr_annotation(node.annotation):
-        if isinstance(value, Tensor):
-            visitor.fail(
-                node.value,
-                f"`{ast.unparse(node.target)}` is annotated as constexpr, its value is {value.type}, "
-                "known only at run time",
-            )
-        bind(visitor, node.target, value)
+        bind(
+            visitor, node.target, value
+        )  # One of run time stays that: the annotation is a wish, as in Triton.
     else:
         assign(visitor, node.target, value, node)
     return None
@@ -89,6 +85,11 @@ def read_augmented_assign(visitor: Visitor, node: ast.AugAssign, rest: Sequence[
     ):
         bind(visitor, node.target, None)  # says why not
     left = visitor.expression(_as_load(node.target))
+    if isinstance(left, list) and isinstance(node.op, ast.Add):
+        items = list(iterable(visitor, node.value))
+        operate(visitor, node, node.op, left, items)  # says if that is too long
+        left.extend(items)
+        return None
     assign(visitor, node.target, operate(visitor, node, node.op, left, visitor.expression(node.value)), node)
     return None
 

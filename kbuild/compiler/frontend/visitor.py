@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from kbuild.compiler.frontend.constexpr import MAX_ITEMS
+from kbuild.compiler.frontend.evaluate import limits_of
 from kbuild.compiler.frontend.scope import POISON, Frame, Poisoned, assigned_names
-from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved
+from kbuild.compiler.frontend.sources.functions import SourceFunction, Unresolved, UnresolvedModule
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Value
 from kbuild.compiler.semantic.context import BuildContext
@@ -122,6 +124,7 @@ class Visitor:
         self.outlined: dict[tuple[Any, ...], tuple[str, Any]] = {}
         """Functions that stay calls, by what they were made for: their names, and the forms of their results."""
         self.site: CallSite | None = None
+        self.steps = 0
         self.tail = False
         """Whether falling off the end of the present statements ends the function."""
 
@@ -205,12 +208,16 @@ class Visitor:
             if not isinstance(item, ast.stmt):
                 item()
                 continue
+            if self.frame.pure:
+                self.count_step(item)
             try:
                 handler = STATEMENTS.get(type(item))
                 if handler is None:
                     self.fail(item, *unsupported(item))
                 state = handler(self, item, items[position + 1 :])
             except CompileError as error:
+                if self.frame.pure:
+                    raise  # Whoever called it cannot go on either, or has a `try`.
                 self.record(error)
             except Poisoned:
                 pass
@@ -225,6 +232,12 @@ class Visitor:
             for name in assigned_names(item):
                 self.frame.values[name] = POISON
         return Returned(None) if self.tail else None
+
+    def count_step(self, node: ast.AST) -> None:
+        """Count a step of code that runs while compiling; raises CompileError after too many."""
+        self.steps += 1
+        if self.steps > MAX_ITEMS:
+            self.fail(node, f"what runs while compiling does not end within {MAX_ITEMS} steps")
 
     def run_nested(self, items: Sequence[Item], tail: bool) -> State:
         """Execute statements of an inner block, whose end is or is not the function's."""
@@ -246,6 +259,12 @@ class Visitor:
         try:
             return function.namespace.resolve(name)
         except Unresolved as error:
+            if (
+                self.frame.pure
+                and isinstance(error, UnresolvedModule)
+                and (limits := limits_of(error.module))
+            ):
+                return limits
             help = _FOREIGN if "is not among" in str(error) else ""
             self.fail(node, f"`{name}` is not available while compiling: {error}", help)
 

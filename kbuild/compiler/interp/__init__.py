@@ -150,21 +150,37 @@ def _argument(type_: Type, given: Any, addresses: Iterator[int]) -> Any:
     return values.astype(value_dtype(type_))
 
 
-def signature_of(arguments: Mapping[str, Any], types: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest; `types` gives the types that numpy lacks."""
-    signature: dict[str, str] = {}
+def signature_of(arguments: Mapping[str, Any], types: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The signature (`"*fp32"`, `"i32"`, …) that arguments suggest, in the forms that tuples have there; `types`
+    gives the types that numpy lacks."""
+    return {name: _type_of_argument(name, given, types or {}) for name, given in arguments.items()}
+
+
+def _type_of_argument(name: str, given: Any, types: Mapping[str, str]) -> Any:
+    if name in types:
+        return types[name]
+    if isinstance(given, tuple | list):
+        items = [_type_of_argument(f"{name}_{index}", item, types) for index, item in enumerate(given)]
+        fields = getattr(given, "_fields", ())
+        return dict(zip(fields, items)) if fields else tuple(items)
+    if isinstance(given, np.ndarray | np.generic):
+        return ("*" if isinstance(given, np.ndarray) else "") + _TYPE_NAMES[given.dtype.name]
+    if isinstance(given, bool):
+        return "i1"
+    if isinstance(given, int):
+        return "i32" if -(1 << 31) <= given < 1 << 31 else "i64"
+    return "fp32" if isinstance(given, float) else given  # What is neither is a constant in a tuple.
+
+
+def _flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with the elements of tuples as arguments of their own."""
+    found: dict[str, Any] = {}
     for name, given in arguments.items():
-        if types is not None and name in types:
-            signature[name] = types[name]
-        elif isinstance(given, np.ndarray | np.generic):
-            signature[name] = ("*" if isinstance(given, np.ndarray) else "") + _TYPE_NAMES[given.dtype.name]
-        elif isinstance(given, bool):
-            signature[name] = "i1"
-        elif isinstance(given, int):
-            signature[name] = "i32" if -(1 << 31) <= given < 1 << 31 else "i64"
+        if isinstance(given, tuple | list):
+            found |= _flat({f"{name}_{index}": item for index, item in enumerate(given)})
         else:
-            signature[name] = "fp32"
-    return signature
+            found[name] = given
+    return found
 
 
 def interpret(
@@ -177,4 +193,4 @@ def interpret(
     options: CompileOptions | None = None,
 ) -> None:
     """Run a kernel from its source.  `build_module` is the frontend's; arguments are by name, as for `run`."""
-    run(build_module(source, signature_of(arguments, types), constexprs, options), arguments, grid)
+    run(build_module(source, signature_of(arguments, types), constexprs, options), _flat(arguments), grid)

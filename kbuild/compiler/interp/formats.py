@@ -138,6 +138,8 @@ def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
 
 def _rounded(values: Array, type_: Type, toward_zero: bool) -> Array:
     element = element_of(type_)
+    if toward_zero and element != F32 and np.asarray(values).dtype == np.float64:
+        values = _rounded(values, F32, toward_zero)  # What is cut off in two steps is what is cut off in one.
     if element == BF16:
         bits = np.ascontiguousarray(np.asarray(values, np.float32)).view(np.uint32)
         carry = np.uint32(0) if toward_zero else np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))

@@ -49,6 +49,7 @@ from kbuild.compiler.ops.tensor import (
     MakeRange,
     MakeTensorDescriptor,
     MakeTensorPtr,
+    MapElementwise,
     Print,
     Reduce,
     Reshape,
@@ -389,6 +390,19 @@ def reduce(machine: Machine, op: Reduce) -> tuple[Array, ...]:
     while parts[0].shape[0] > 1:
         parts = _combine(machine, op.combine, [part[0::2] for part in parts], [part[1::2] for part in parts])
     return tuple(np.asarray(part)[0] for part in parts)
+
+
+@means(MapElementwise)
+def map_elementwise(machine: Machine, op: MapElementwise) -> tuple[Array, ...]:
+    """The function runs for each group of neighbours along the last axis."""
+    shape, packed = shape_of(op.srcs[0].type), op.packed
+    groups = [np.asarray(machine[src]).reshape(-1, packed) for src in op.srcs]
+    results = [np.empty(groups[0].shape, value_dtype(element_of(type_))) for type_ in op.types]
+    for place in range(len(groups[0])):
+        found = machine.run(op.body, tuple(part for group in groups for part in group[place]))
+        for number, result in enumerate(results):
+            result[place] = found[number * packed : (number + 1) * packed]
+    return tuple(result.reshape(shape) for result in results)
 
 
 @means(Scan)

@@ -6,7 +6,13 @@ import os
 from functools import lru_cache
 
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
-FILES = ("standard.py", "random.py", "scaled.py")
+TL, LIBDEVICE, INDUCTOR = "tl", "libdevice", "inductor"
+FILES = {
+    TL: ("standard.py", "random.py", "scaled.py"),
+    LIBDEVICE: ("libdevice.py",),
+    INDUCTOR: ("inductor.py",),
+}
+"""The files of each of the modules that the library holds."""
 METHODS = frozenset(
     (
         "argmax",
@@ -29,11 +35,12 @@ METHODS = frozenset(
 """Library functions that tensors have as methods."""
 
 
-@lru_cache(maxsize=1)
-def index() -> dict[str, tuple[str, int, str]]:
-    """The library's functions by name: file, number of the first line (the decorator's), and text."""
+@lru_cache(maxsize=3)
+def index(module: str = TL) -> dict[str, tuple[str, int, str]]:
+    """The functions of one of the library's modules by name: file, number of the first line (the decorator's), and
+    text."""
     found: dict[str, tuple[str, int, str]] = {}
-    for file in FILES:
+    for file in FILES[module]:
         path = os.path.join(DIRECTORY, file)
         with open(path, encoding="utf-8") as stream:
             lines = stream.read().splitlines(keepends=True)
@@ -44,6 +51,6 @@ def index() -> dict[str, tuple[str, int, str]]:
     return found
 
 
-def public_names() -> list[str]:
+def public_names(module: str = TL) -> list[str]:
     """The library functions that authors may call."""
-    return [name for name in index() if not name.startswith("_")]
+    return [name for name in index(module) if not name.startswith("_")]

@@ -1,7 +1,15 @@
 """From ttgir to LLVM text: one handler per operation."""
 
 from kbuild.compiler.lower.collective import convert_layout, gather, histogram, reduce, scan
-from kbuild.compiler.lower.core import control, debug, elementwise, opaque_copy, shapes, warp_specialize
+from kbuild.compiler.lower.core import (
+    control,
+    debug,
+    elementwise,
+    map_elementwise,
+    opaque_copy,
+    shapes,
+    warp_specialize,
+)
 from kbuild.compiler.lower.core.lowering import unhandled_ops
 from kbuild.compiler.lower.core.module import lower_module
 from kbuild.compiler.lower.math import trigonometry
@@ -29,6 +37,7 @@ __all__ = [
     "histogram",
     "local_dot",
     "lower_module",
+    "map_elementwise",
     "mbarriers",
     "opaque_copy",
     "pointers",

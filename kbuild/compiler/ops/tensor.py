@@ -387,6 +387,24 @@ class Reduce(Op, name="tt.reduce", traits=PURE):
             raise InternalError("tt.reduce: combine takes another number of scalars", self.loc)
 
 
+class MapElementwise(Op, name="tt.map_elementwise", traits=Trait.PURE):
+    """A function of scalars, with control flow of its own, applied to `packed` neighbouring elements of tensors of
+    one shape at a time: `body(a₀, a₁, …, b₀, b₁, …)` gives the elements of the first result, then of the second.
+    It may not end for numbers that the program never gives it: not speculatable."""
+
+    srcs: tuple[Value, ...]
+    body: Block
+    types: tuple[Type, ...]
+    packed: int = 1
+
+    def infer(self) -> list[Type]:
+        return list(self.types)
+
+    def verify(self) -> None:
+        if len(self.body.arguments) != len(self.srcs) * self.packed:
+            raise InternalError("tt.map_elementwise: the function takes another number of scalars", self.loc)
+
+
 class Scan(Op, name="tt.scan", traits=PURE):
     """Inclusive prefixes along `axis` (suffixes with `reverse`) of an associative function of scalars."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.compiler.ops import elementwise as ops
 from kbuild.compiler.ops.tensor import Assert
-from kbuild.compiler.semantic.cast import cast_to
+from kbuild.compiler.semantic.cast import cast_to, with_bits
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import fitting, integer_promote, same_shape, splat, spread, to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -145,6 +145,8 @@ def shift_right(ctx: BuildContext, x: Any, y: Any) -> Tensor:
 def negate(ctx: BuildContext, x: Tensor, sanitize: bool = False) -> Tensor:
     if isinstance(x.dtype, PointerDtype):
         _no_operator(ctx, "-", x.dtype)
+    if x.dtype.is_fp8():
+        return with_bits(ctx, ops.XOrI, x, 0x80)
     return subtract(ctx, ctx.constant_like(0, x.dtype, x), x, sanitize)  # type: ignore[arg-type]
 
 

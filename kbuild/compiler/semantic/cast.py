@@ -30,6 +30,7 @@ from kbuild.compiler.semantic.types import (
     FP32,
     INT1,
     INT64,
+    UINT8,
     BlockType,
     DType,
     PointerDtype,
@@ -135,6 +136,13 @@ def bitcast_to(ctx: BuildContext, x: Tensor, dtype: ScalarType) -> Tensor:
     if x.dtype.ir == dtype.ir:
         return Tensor(x.value, dtype, x.shape)
     return _cast(ctx, Bitcast, x, dtype)
+
+
+def with_bits(ctx: BuildContext, op: Any, x: Tensor, bits: int) -> Tensor:
+    """A number of 8 bits whose bits an operation has changed: hardware does not compute with such numbers."""
+    held = bitcast_to(ctx, x, UINT8)
+    changed = ctx.tensor(op(held.value, ctx.constant_like(bits, UINT8, held).value), UINT8, x.shape)
+    return bitcast_to(ctx, changed, x.dtype)
 
 
 @builtin(method=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ops import elementwise as ops
+from kbuild.compiler.semantic.cast import with_bits
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.promote import fitting, to_tensor
 from kbuild.compiler.semantic.registry import builtin
@@ -102,6 +103,8 @@ def ceil(ctx: BuildContext, x):
 def abs(ctx: BuildContext, x):
     """The absolute value; of the most negative integer, itself."""
     x = to_tensor(ctx, x, "x")
+    if x.dtype.is_fp8():
+        return with_bits(ctx, ops.AndI, x, 0x7F)
     if x.dtype.is_floating():
         return ctx.tensor(ops.AbsF(x.value), x.dtype, x.shape)
     if x.dtype.is_int_signed():

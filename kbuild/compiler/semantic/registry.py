@@ -34,6 +34,9 @@ class Builtin:
         )
         self.defaults = len(function.__defaults__ or ())
 
+    def __repr__(self) -> str:
+        return self.name
+
     @property
     def required(self) -> tuple[str, ...]:
         return self.parameters[: len(self.parameters) - self.defaults]

@@ -262,6 +262,42 @@ class BlockType(TypeBase):
     __repr__ = __str__
 
 
+@dataclass(frozen=True, repr=False)
+class DescriptorDtype(TypeBase):
+    """The type of a tensor descriptor, which has the attributes of its blocks' type, too."""
+
+    block_type: BlockType
+
+    @property
+    def element_ty(self) -> ScalarType:
+        return self.block_type.element_ty
+
+    @property
+    def scalar(self) -> ScalarType:
+        return self.block_type.element_ty
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.block_type.shape
+
+    @property
+    def numel(self) -> int:
+        return self.block_type.numel
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block."""
+        return self.block_type.nbytes
+
+    def get_block_shapes(self) -> tuple[int, ...]:
+        return self.block_type.shape
+
+    def __str__(self) -> str:
+        return f"tensor_descriptor<{self.block_type}>"
+
+    __repr__ = __str__
+
+
 VOID = DType("void", "void", 0, False, None)
 INT1 = DType("int1", "bool", 1, False, ir.I1)
 INT8, INT16, INT32, INT64 = (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import layout_of
-from kbuild.compiler.semantic.types import BlockType, PointerDtype, ScalarType, type_of
+from kbuild.compiler.semantic.types import BlockType, DescriptorDtype, PointerDtype, ScalarType, type_of
 
 
 class WithFacts:
@@ -158,7 +158,7 @@ class TensorDescriptor(Structure):
             "strides": self.strides,
             "block_shape": self.block.shape,
             "block_type": self.block,
-            "type": self.block,
+            "type": DescriptorDtype(self.block),
         }
         return known if self.layout is None else {**known, "layout": self.layout, "type": self}
 

@@ -152,7 +152,7 @@ def read_return(building: Building, op: RawOp) -> Results:
     return building.add(Return(yielded(building, op))).results
 
 
-@reads("tt.reduce.return", "tt.scan.return")
+@reads("tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return")
 def read_combined(building: Building, op: RawOp) -> Results:
     return building.add(ReduceReturn(yielded(building, op))).results
 

@@ -50,6 +50,7 @@ from kbuild.compiler.ops.tensor import (
     Load,
     MakeTensorDescriptor,
     MakeTensorPtr,
+    MapElementwise,
     Print,
     Reduce,
     Reshape,
@@ -290,6 +291,14 @@ def read_scan(building: Building, op: RawOp) -> Results:
     return building.add(
         Scan(tuple(building.operands(op)), op.attributes["axis"], _combine(building, op), reverse)
     ).results
+
+
+@reads("tt.map_elementwise")
+def read_map_elementwise(building: Building, op: RawOp) -> Results:
+    types = tuple(building.result_type(op, index) for index in range(len(op.result_types)))
+    packed = int(op.attributes.get("pack", 1))
+    sources = tuple(building.operands(op))
+    return building.add(MapElementwise(sources, _combine(building, op), types, packed)).results
 
 
 # Text

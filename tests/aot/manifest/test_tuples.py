@@ -101,3 +101,52 @@ def test_a_parameter_with_the_name_of_an_element(rows: Path) -> None:
     (rows / "rows.py").write_text(KERNEL.replace("n, BLOCK", "n, strides_1, BLOCK"))
     message = "args.strides: the kernel has a parameter strides_1, which would be the name of an element"
     assert any(message in entry for entry in mistakes(rows))
+
+
+NESTED_KERNEL = """\
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Rows(NamedTuple):
+    pointer: tl.tensor
+    strides: tuple
+
+
+@triton.jit
+def rows_kernel(x: Rows, out: Rows, n, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x.pointer + row * x.strides[0] + column * x.strides[1], mask=column < n, other=0.0)
+    tl.store(out.pointer + row * out.strides[0] + column * out.strides[1], values, mask=column < n)
+"""
+NESTED_MANIFEST = (
+    package_table("demo_kernels", "sm_90", version="0.1.0")
+    + """\
+[[kernel]]
+name = "rows"
+source = "rows.py"
+grid = ["4"]
+args = { "x, out" = ["*fp32:16", ["i32:16", "i32:1"]], n = "i32" }
+config = [{ BLOCK = 32 }]
+[kernel.verify]
+sizes = { x_0 = "4 * x_1_0", out_0 = "4 * out_1_0" }
+values = [{ n = 13, x_1_0 = 16, out_1_0 = 32, x_1_1 = 1, out_1_1 = 1 }]
+"""
+)
+
+
+def test_tuples_in_tuples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.py").write_text(NESTED_KERNEL)
+    (tmp_path / "kernels.toml").write_text(NESTED_MANIFEST)
+    names = [argument.name for argument in load(tmp_path / "kernels.toml").kernel("rows").args]
+    assert names == ["x_0", "x_1_0", "x_1_1", "out_0", "out_1_0", "out_1_1", "n"]
+    assert main(["verify", "-C", str(tmp_path), "--no-cache"]) == 0, capsys.readouterr().err
+
+
+def test_mistakes_in_inner_tuples(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(NESTED_KERNEL)
+    (tmp_path / "kernels.toml").write_text(NESTED_MANIFEST.replace('"i32:1"]', '"i31"]'))
+    found = mistakes(tmp_path)
+    assert any('args.x_1_1: unknown type "i31"' in entry for entry in found), found

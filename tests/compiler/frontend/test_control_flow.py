@@ -392,3 +392,74 @@ def test_what_is_made_for_a_loop_stands_at_its_line():
     made = [line_of(op) for op in module.kernel.body if isinstance(op, Constant) and op.value in (10, 20)]
     yields = [line_of(op) for op in module.kernel.body.walk() if op.op_name == "scf.yield"]
     assert [line_of(op) for op in loops] == made == yields == [first, first + 3]
+
+
+@kbuild.jit
+def clipped_store(out, n):
+    if n > 3:
+        return n * 2
+    tl.store(out, n)
+
+
+@kbuild.jit
+def only_if_positive(n, m):
+    if n > 0:
+        n += m
+        if m > 0:
+            return n, 1.5
+
+
+@kbuild.jit
+def one_path(out, n, m):
+    found = clipped_store(out + 2, n)
+    clipped_store(out + 3, m)
+    total, factor = only_if_positive(n, m)
+    if n > 3:
+        tl.store(out, found)
+    if n > 0 and m > 0:
+        tl.store(out + 1, total * factor)
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "expected"),
+    [(5, 2, [10, 10.5, 0, 2]), (2, 7, [0, 13.5, 2, 0]), (2, -1, [0, 0, 2, -1])],
+)
+def test_a_function_may_return_on_some_paths_only(n, m, expected):
+    out = np.zeros(4, np.float32)
+    one_path.interpret[1](out, n, m)
+    assert out.tolist() == expected
+
+
+@kbuild.jit
+def type_on_one_path(n):
+    if n > 3:
+        return tl.float16
+
+
+@kbuild.jit
+def uses_a_type_of_one_path(out, n):
+    tl.store(out, tl.zeros((), type_on_one_path(n)))
+
+
+def test_a_constant_has_no_value_on_the_other_path():
+    with pytest.raises(kbuild.KbuildError, match="one `return` gives fp16, another None"):
+        build_module(uses_a_type_of_one_path, {"out": "*fp32", "n": "i32"}, {})
+
+
+@kbuild.jit
+def kinds_of_types(block, pointer, N: tl.constexpr):
+    tl.static_assert(
+        isinstance(N.type, tl.constexpr_type) and not isinstance(pointer.type, tl.constexpr_type)
+    )
+    tl.static_assert(isinstance(block.type, tl.tensor_descriptor_type))
+    tl.static_assert(block.type.block_type.shape == (16, 32) and block.type.element_ty == tl.float16)
+    tl.static_assert(not isinstance(pointer.type, tl.tensor_descriptor_type))
+    tl.static_assert((1, 2, 3, 4)[tl.slice(1, 3)] == (2, 3))  # pyright: ignore[reportCallIssue, reportArgumentType]
+    tl.static_assert(pointer.dtype == tl.pi32_t)
+    single = tl.load(pointer)[None, :, :]
+    tl.static_assert(single.shape == (1,))
+
+
+def test_types_that_kernels_look_at():
+    signature = {"block": "tensordesc<fp16[16, 32]>", "pointer": "*i32"}
+    build_module(kinds_of_types, signature, {"N": 4})

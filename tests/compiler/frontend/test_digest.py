@@ -113,3 +113,14 @@ def test_the_closure_names_the_functions_of_the_project_that_a_kernel_reaches(di
         ("scaled", "helper.py"),
     ]
     assert dict(parts[0].values)["scaled"] == "function scaled" and dict(parts[1].values)["SCALE"] == "3"
+
+
+@pytest.mark.parametrize("table", ["(scaled, unused)", "Functions(unused, (scaled,))"])
+def test_functions_in_constants_count(digest, table):
+    kernel = KERNEL.replace(
+        "LIMIT =",
+        f"Functions = namedtuple('Functions', 'first rest')\nTABLE = tl.constexpr({table})\nLIMIT =",
+    )
+    kernel = kernel.replace("import scaled", "import scaled, unused").replace("scaled(x)", "TABLE[0](x)")
+    known = digest(kernel)
+    assert digest(kernel, HELPER.replace("return x\n", "return x + 1\n")) != known

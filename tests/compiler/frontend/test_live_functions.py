@@ -114,3 +114,29 @@ def test_the_lines_of_a_function_that_lies_in_no_file():
 def test_what_is_not_a_function_with_a_source(kernel, message):
     with pytest.raises(KbuildError, match=message):
         build_module(kernel(), {"out": "*fp32"}, {})
+
+
+Function = collections.namedtuple("Function", "fn captured")
+
+
+@kbuild.jit
+def plus(x, y):
+    return x + y
+
+
+def applying(function, captured):
+    closure, table = tl.constexpr(Function(function, captured)), tl.constexpr((tl.exp, plus))
+
+    @kbuild.jit
+    def applied(out, n):
+        tl.store(out, closure.fn(n, *closure.captured))
+        tl.store(out + 1, table[1](n, table[0](0.0)))
+
+    return applied
+
+
+@pytest.mark.parametrize(("function", "expected"), [(tl.maximum, 8), (tl.cdiv, 1), (plus, 13)])
+def test_functions_are_values(function, expected):
+    out = np.zeros(2, np.float32)
+    applying(function, (8,)).interpret[1](out, 5)
+    assert out.tolist() == [expected, 6]

@@ -57,6 +57,10 @@ tt.func @tensors(%p: !tt.ptr<f32> {divisibility = 16}, %n: i32, %s: f32, %l: i64
     %22: f32 = arith.mulf %20, %21
     tt.reduce.return %22
   }
+  %mapped: tensor<8xf32> = tt.map_elementwise %9 {packed = 2} body(%m0: f32, %m1: f32) {
+    %m2: f32 = arith.mulf %m0, %m1
+    tt.reduce.return %m2, %m0
+  }
   %23: tensor<8xf32> = tt.gather %9, %range {axis = 0}
   %24: tensor<16xi32> = tt.histogram %range, mask=%mask
   gpu.barrier

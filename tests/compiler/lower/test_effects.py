@@ -60,7 +60,7 @@ def test_half_precision_additions_are_packed():
     )
 
 
-def test_bfloat16_additions_need_sm_90():
+def test_bfloat16_is_added_by_swapping_before_sm_90():
     body = (
         RANGE
         + pointers("x", "bf16")
@@ -70,8 +70,8 @@ def test_bfloat16_additions_need_sm_90():
     """
     )
     assert "add.noftz.bf16" in ptx(body, "%x: !tt.ptr<bf16>", arch="sm_90")
-    with pytest.raises(CompileError, match="sm_80 has no atomic addition of bfloat16"):
-        llir(body, "%x: !tt.ptr<bf16>", arch="sm_80")
+    text = ptx(body, "%x: !tt.ptr<bf16>", arch="sm_80")
+    assert "atom.acq_rel.gpu.global.cas.b16" in text and "add.noftz.bf16" not in text
 
 
 def test_masked_atomics_give_zero_elsewhere():

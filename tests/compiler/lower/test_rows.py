@@ -131,7 +131,7 @@ def test_every_conversion_assembles(arch):
                 else ()
             ):
                 kernel.keep(kernel.build.add(cls(kernel.value(old, 0), tensor(new))).result)
-    for new in (F16, BF16):
+    for new in (F16, BF16, F8E4M3FN, F8E5M2):
         kernel.keep(kernel.build.add(rows.TruncF(kernel.value(F32, 0), tensor(new), rounding="rtz")).result)
     for old, new in ((F32, I32), (I16, BF16), (F64, I64), (F8E5M2, I8), (F16, BF16)):
         kernel.keep(kernel.build.add(rows.Bitcast(kernel.value(old, 0), tensor(new))).result)

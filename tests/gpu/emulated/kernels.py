@@ -26,6 +26,13 @@ def first(pair, flag, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def nested(pair, flag, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    if pair[2] is None:
+        tl.store(pair[0] + offsets * pair[1][0], offsets + pair[1][1] + flag)
+
+
+@triton.jit
 def transposed(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tile = x.load([tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS])
     out.store([tl.program_id(1) * COLUMNS, tl.program_id(0) * ROWS], tile.trans())

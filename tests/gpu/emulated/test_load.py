@@ -171,6 +171,21 @@ def test_tuples_and_arguments_that_are_one(driver: FakeDriver) -> None:
 
 
 @on_fake_gpu()
+def test_tuples_in_tuples(driver: FakeDriver) -> None:
+    signature = {"pair": ("*i32", ("i32", 3), None), "flag": "i1"}
+    kernel = kbuild.load(
+        compiled(driver, "nested", signature=signature, constexprs={"BLOCK": 32}, num_warps=1)
+    )
+    out = driver.empty(64, np.int32)
+    kernel[1]((out, (2, 3), None), True)
+    assert out.copy_to_host()[::2].tolist() == list(range(4, 36))
+    with pytest.raises(kbuild.KbuildError, match=r"argument pair_1_1 is 4, but it was compiled as 3"):
+        kernel[1]((out, (2, 4), None), True)
+    with pytest.raises(kbuild.KbuildError, match=r"argument pair_1 is 2, and .* a tuple \(i32, 3\) of 2"):
+        kernel[1]((out, 2, None), True)
+
+
+@on_fake_gpu()
 def test_tensor_descriptors(driver: FakeDriver) -> None:
     kernel = kbuild.load(
         compiled(

@@ -144,3 +144,48 @@ def last_one_adds(x, parts, counter, out, PARTS: tl.constexpr, BLOCK: tl.constex
 def random_numbers(out, seed, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.rand(seed, offsets))
+
+
+@triton.jit
+def steps_to_one(n, limit):
+    """The steps of Collatz's sequence, at most `limit`, and where it is then."""
+    steps = 0
+    while n > 1 and steps < limit:
+        n = 3 * n + 1 if n % 2 else n // 2
+        steps += 1
+    return steps, n * 0.5
+
+
+@triton.jit
+def ordered(a0, a1, b0, b1):
+    """Neighbours of `a` in order, and where `b` says so the other way round."""
+    if (a0 > a1) == (b0 + b1 == 0):
+        return a1, a0
+    return a0, a1
+
+
+@triton.jit
+def mapped(x, limits, steps, rest, sorted, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    places = rows * COLUMNS + columns
+    values = tl.load(x + places)
+    count, last = tl.map_elementwise(steps_to_one, values, tl.load(limits + rows))
+    tl.store(steps + places, count + tl.max(count, axis=1)[:, None])
+    tl.store(rest + places, last)
+    (pairs,) = tl.map_elementwise(ordered, values, rows & 1, pack=2)
+    tl.store(sorted + places, pairs)
+
+
+@triton.jit
+def atomics_of_halves(x, sums, before, extremes, BLOCK: tl.constexpr):
+    """Sums at few addresses, sums with what stood there before, and greatest and least of rows."""
+    offsets = tl.arange(0, BLOCK)
+    value = tl.load(x + offsets)
+    tl.atomic_add(sums + (offsets & 3), value, mask=offsets < BLOCK - 5, sem="relaxed")
+    others = offsets != 7
+    tl.store(before + offsets, tl.atomic_add(sums + 4 + offsets, value, mask=others), mask=others)
+    tile = value.reshape([BLOCK // 8, 8])
+    rows = tl.make_tensor_descriptor(extremes, [BLOCK // 8 - 1, 8], [8, 1], [BLOCK // 8, 8])
+    rows.atomic_max([0, 0], tile)
+    below = tl.make_tensor_descriptor(extremes + BLOCK, [BLOCK // 8, 8], [8, 1], [BLOCK // 8, 8])
+    below.atomic_min([0, 0], tile)

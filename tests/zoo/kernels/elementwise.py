@@ -80,3 +80,15 @@ def cut_with_others(x, filler, out, n, BLOCK: tl.constexpr):
     """Beyond the end stands an element of its own for each place, also within the vector that the end cuts."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + offsets, tl.load(x + offsets, mask=offsets < n, other=tl.load(filler + offsets)))
+
+
+@triton.jit
+def narrow_to_bytes(x, cut, sizes, opposites, halves, BLOCK: tl.constexpr):
+    """Toward zero to the pointee types, and what is known of fp8 without computing with it."""
+    offsets = tl.arange(0, BLOCK)
+    values = tl.load(x + offsets)
+    small = values.to(cut.dtype.element_ty, fp_downcast_rounding="rtz")
+    tl.store(cut + offsets, small)
+    tl.store(sizes + offsets, tl.abs(small))
+    tl.store(opposites + offsets, -small)
+    tl.store(halves + offsets, values.to(tl.float16, fp_downcast_rounding="rtz"))

@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from torch._inductor.runtime import triton_helpers  # pyright: ignore[reportMissingImports]
 
 
 @triton.jit
@@ -89,3 +90,17 @@ def sort_vector(x, out, BLOCK: tl.constexpr, DESCENDING: tl.constexpr):
 @triton.jit
 def count_values(x, out, BLOCK: tl.constexpr, BINS: tl.constexpr):
     tl.store(out + tl.arange(0, BINS), tl.histogram(tl.load(x + tl.arange(0, BLOCK)), BINS))
+
+
+@triton.jit
+def helpers_of_torch(x, sorted, places, moments, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Rows sorted, and their means and variances, by functions that torch.compile's kernels call."""
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    at = rows * COLUMNS + columns
+    values = tl.load(x + at)
+    ordered, indices = triton_helpers.sort_with_index(values, columns, None, 1, descending=True)
+    tl.store(sorted + at, ordered)
+    tl.store(places + at, indices)
+    mean, m2, weight = triton_helpers.welford(values, values * 0.0, values * 0.0 + 1.0, 1)
+    tl.store(moments + tl.arange(0, ROWS), mean)
+    tl.store(moments + ROWS + tl.arange(0, ROWS), m2 / weight)

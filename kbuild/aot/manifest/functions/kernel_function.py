@@ -56,18 +56,28 @@ def with_elements(
     known = [parameter.name for parameter in function.parameters]
     table: dict[str, Any] = {}
     elements: dict[str, list[str]] = {}
+
+    def element(place: KeyPath, name: str, given: Any) -> list[str]:
+        """The arguments that a tuple, or an element of one, stands for."""
+        if isinstance(given, list) and given:
+            return [
+                leaf
+                for index, item in enumerate(given)
+                for leaf in element((*place, index), f"{name}_{index}", item)
+            ]
+        reader.also_at(place, (*path, name))
+        if name in known:
+            message = f"the kernel has a parameter {name}, which would be the name of an element"
+            reader.error(place[: len(path) + 1], message, "give one of them another name")
+        table[name] = given
+        return [name]
+
     for key, given in args.items():
-        if not isinstance(given, list) or not given:
+        if isinstance(given, list) and given:
+            for name in names_of(key):
+                elements[name] = element((*path, key), name, given)
+        else:
             table[key] = given
-            continue
-        for name in names_of(key):
-            elements[name] = [f"{name}_{index}" for index in range(len(given))]
-            for index, element in enumerate(elements[name]):
-                reader.also_at((*path, key, index), (*path, element))
-                if element in known:
-                    message = f"the kernel has a parameter {element}, which would be the name of an element"
-                    reader.error((*path, key), message, "give one of them another name")
-            table |= dict(zip(elements[name], given))
     parameters = (
         replace(parameter, name=name) if name != parameter.name else parameter
         for parameter in function.parameters

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass
+from kbuild.compiler.frontend.sources.classes import constants_of
 from kbuild.compiler.frontend.sources.files import (
     NamedTupleClass,
     NamespacePackage,
@@ -21,6 +22,7 @@ from kbuild.compiler.frontend.sources.files import (
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.semantic.registry import Builtin
+from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import CompileError
 
 
@@ -86,16 +88,28 @@ def _collect(function: SourceFunction, parts: dict[tuple[str, int], Part | None]
     parts[key] = None  # its place among the others; a function that calls itself ends here
     values: list[tuple[str, str]] = []
     for name, value in sorted(_reached(function).items()):
+        for part in _functions_in(value):
+            _collect(part, parts)
         if isinstance(value, SourceFunction) and not value.library:
-            _collect(value, parts)
             values.append((name, f"function {value.name}"))
         elif isinstance(value, AggregateClass):
-            for method in value.functions.values():
-                _collect(method, parts)
             values.append((name, f"aggregate {value.name} {value.fields} {sorted(value.constants)}"))
         else:
             values.append((name, _text(value)))
     parts[key] = Part(function, tuple(values))
+
+
+def _functions_in(value: Any) -> Iterator[SourceFunction]:
+    """The author's functions that a name stands for, those in a tuple and those of a class."""
+    if isinstance(value, SourceFunction) and not value.library:
+        yield value
+    elif isinstance(value, AggregateClass):
+        yield from value.functions.values()
+    elif isinstance(value, Plain):
+        yield from _functions_in(value.value)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _functions_in(item)
 
 
 @lru_cache(maxsize=256)  # A build checks after every compilation that the source is still the same.
@@ -172,6 +186,10 @@ def _text(value: Any) -> str:
         return _text(value.value)
     if isinstance(value, Builtin | SourceFunction):
         return f"builtin {value.name}"
+    if isinstance(value, NamedTuple):
+        return f"{value.fields}({', '.join(_text(item) for item in value)})"
+    if (members := constants_of(value)) is not None:
+        return f"class {', '.join(f'{name}={_text(item)}' for name, item in members)}"
     if isinstance(value, NamedTupleClass):
         return f"fields {value.fields}"
     if isinstance(value, tuple):

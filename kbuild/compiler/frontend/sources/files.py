@@ -15,7 +15,9 @@ from typing import Any
 from kbuild.compiler.frontend.evaluate import Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass, is_aggregate
+from kbuild.compiler.frontend.sources.classes import ConstantClass, constant_class
 from kbuild.compiler.frontend.sources.functions import (
+    Namespace,
     Plain,
     SourceFunction,
     Unresolved,
@@ -35,9 +37,18 @@ _RESOLVING = object()
 class NamedTupleClass:
     """A class that derives from `NamedTuple`, or what `namedtuple(...)` makes."""
 
-    def __init__(self, name: str, fields: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        fields: tuple[str, ...],
+        annotations: tuple[ast.expr, ...] = (),
+        namespace: Namespace | None = None,
+    ) -> None:
         self.name = name
         self.fields = fields
+        self.annotations = annotations
+        """Those of the fields, in whose place the class stands in `namespace`; none where only names are known."""
+        self.namespace = namespace
 
     def make(self, items: tuple[Any, ...]) -> NamedTuple:
         return NamedTuple.make(self.fields, items)
@@ -52,7 +63,7 @@ class SourceModule:
         self.bindings: dict[str, list[Binding]] = {}
         self.stars: list[ast.ImportFrom] = []
         self.cache: dict[str, Any] = {}
-        self.evaluator = Evaluator(self, attribute)
+        self.evaluator = Evaluator(self, attribute, path)
         self._collect(self.tree.body, conditional=False)
 
     def _collect(self, body: list[ast.stmt], conditional: bool) -> None:
@@ -149,7 +160,10 @@ class SourceModule:
         if isinstance(binding, ast.ClassDef):
             if is_aggregate(binding):
                 return AggregateClass(binding, self.path, self)
-            return _named_tuple_class(binding)
+            if _is_named_tuple(binding):
+                return _named_tuple_class(binding, self)
+            found = constant_class(binding, self.evaluator.computed)
+            return Plain(found, Loc(self.path, binding.lineno, binding.col_offset + 1))
         return self._assigned(name, binding)
 
     def _assigned(self, name: str, statement: ast.stmt) -> Any:
@@ -161,7 +175,7 @@ class SourceModule:
                 return found
         if isinstance(value, ast.Name | ast.Attribute):
             return self.evaluator.named(value)  # another name of the same thing
-        constant = self.evaluator.value(value)
+        constant = self.evaluator.computed(value)
         if isinstance(statement, ast.AnnAssign) and is_constexpr_annotation(statement.annotation):
             return constant
         if self.evaluator.is_constexpr_call(value):
@@ -246,22 +260,27 @@ def attribute(owner: Any, name: str) -> Any:
             return _on_disk(os.path.join(os.path.dirname(owner.path), name), name)
     if isinstance(owner, NamespacePackage):
         return _on_disk(os.path.join(owner.path, name), name)
+    if isinstance(owner, ConstantClass):
+        return owner.member(name)
     try:
         return getattr(owner, name)
     except AttributeError:
         raise Unresolved(f"{owner!r} has no attribute {name}") from None
 
 
-def _named_tuple_class(node: ast.ClassDef) -> NamedTupleClass:
-    bases = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
-    if "NamedTuple" not in bases:
-        raise Unresolved(f"{node.name} is a class, which has no meaning in a kernel")
+def _is_named_tuple(node: ast.ClassDef) -> bool:
+    bases = (base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases)
+    return "NamedTuple" in bases
+
+
+def _named_tuple_class(node: ast.ClassDef, namespace: Namespace) -> NamedTupleClass:
     fields = [
-        item.target.id
+        (item.target.id, item.annotation)
         for item in node.body
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     ]
-    return NamedTupleClass(node.name, tuple(fields))
+    names, annotations = (tuple(part) for part in zip(*fields)) if fields else ((), ())
+    return NamedTupleClass(node.name, names, annotations, namespace)
 
 
 def parse(path: str, text: str) -> ast.Module:

@@ -32,6 +32,12 @@ class Plain:
     value: Any
     loc: Loc | None
 
+    def advice(self, name: str) -> str:
+        """What to write instead of using the variable `name` in a kernel."""
+        if isinstance(self.value, type) or hasattr(self.value, "members"):
+            return f"declare what is needed of it as a constant: SIZE = tl.constexpr({name}.SIZE)"
+        return f"declare it as a constant: {name} = tl.constexpr({self.value!r})"
+
 
 class Namespace(Protocol):
     """Where the names that a function does not bind itself are found."""
@@ -56,7 +62,7 @@ class SourceParameter:
     """Whether it is annotated with `tl.constexpr`."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SourceFunction:
     """A function that a kernel is or calls."""
 
@@ -74,6 +80,9 @@ class SourceFunction:
     library: bool = False
     """Whether it belongs to kbuild: messages then point at its caller."""
     parameters: tuple[SourceParameter, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def variadic(self) -> str | None:
@@ -138,7 +147,7 @@ def _decorated(node: ast.FunctionDef, namespace: Namespace) -> tuple[str, set[st
         )
         if name == "jit":
             kind, gluon = "jit", gluon or is_gluon(target, namespace)
-        elif name == "constexpr_function":
+        elif name in ("constexpr_function", "constexpr"):
             kind = "constexpr"
         for keyword in call.keywords if call else ():
             if keyword.arg and isinstance(keyword.value, ast.Constant) and keyword.value.value:

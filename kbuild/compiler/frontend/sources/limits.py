@@ -104,6 +104,8 @@ def _module(name: str, floats: list[str], others: dict[str, str]) -> HostModule:
     return HostModule(name, {**types, **numbers, "finfo": finfo, "iinfo": iinfo})
 
 
+LIMITS = (HostModule, NumberType, FloatLimits, IntegerLimits)
+"""The classes of what foreign modules hold."""
 _TORCH = _module(
     "torch",
     [*_FLOATS],

@@ -19,7 +19,11 @@ from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Un
 from kbuild.compiler.frontend.sources.modules import PythonModule
 from kbuild.compiler.layout.gluon import PUBLIC, Layout
 from kbuild.compiler.semantic.types import BY_NAME, TypeBase
+from kbuild.compiler.semantic.values import NamedTuple
 from kbuild.errors import UsageError
+
+_RUN_WHILE_COMPILING = ("ConstexprFunction", "constexpr")
+"""The classes of objects of Triton's and ours whose functions run while compiling."""
 
 
 class LiveModule:
@@ -60,20 +64,16 @@ def convert(value: Any, name: str) -> Any:
     home = getattr(type(value), "__module__", "") or ""
     if home.startswith(("triton.", "kbuild.")):
         if type(value).__name__ == "constexpr":
-            return convert_constant(value.value)
+            return convert_constant(value)
         if type(value).__name__ == "dtype" and value.name in BY_NAME:
             return BY_NAME[value.name]
-    owner = getattr(value, "__module__", "") or ""
-    if modules.is_known(owner) and getattr(value, "__name__", None):
-        return modules.member(owner, value.__name__)
-    if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
-        return live_function(value)
+    found = _function(value)
+    if found is not None:
+        return found
     if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         return NamedTupleClass(value.__name__, tuple(value._fields))  # type: ignore[attr-defined]
     if isinstance(value, type) and (aggregate := _aggregate(value)) is not None:
         return aggregate
-    if isinstance(value, types.BuiltinFunctionType) and owner == "math":
-        return value
     try:
         return Plain(convert_constant(value), None)
     except Unresolved:
@@ -87,7 +87,9 @@ def convert_constant(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
-        return tuple(convert_constant(item) for item in value)
+        items = tuple(convert_constant(item) for item in value)
+        fields = value.fields if isinstance(value, NamedTuple) else getattr(value, "_fields", None)
+        return NamedTuple.make(tuple(fields), items) if fields else items
     if isinstance(value, dict):
         return {convert_constant(key): convert_constant(item) for key, item in value.items()}
     home = getattr(type(value), "__module__", "") or ""
@@ -96,14 +98,26 @@ def convert_constant(value: Any) -> Any:
     if home.startswith("triton.experimental.gluon.") and type(value).__name__ in PUBLIC:
         return _layout(value)
     if home.startswith(("triton.", "kbuild.")) and type(value).__name__ == "constexpr":
-        return convert_constant(value.value)
+        held = value.value
+        return live_function(value) if isinstance(held, types.FunctionType) else convert_constant(held)
     if home.startswith("triton.") and getattr(value, "name", None) in BY_NAME:
         return BY_NAME[value.name]
-    if isinstance(value, types.FunctionType) or hasattr(value, "fn"):
-        return live_function(value)
+    found = _function(value)
+    if found is not None:
+        return found
     if isinstance(value, type) and (aggregate := _aggregate(value)) is not None:
         return aggregate
     raise Unresolved(f"{value!r} is not a constant")
+
+
+def _function(value: Any) -> Any:
+    """A function of the language, of `math`, or of the author's; None for what is no function."""
+    owner, name = getattr(value, "__module__", "") or "", getattr(value, "__name__", None)
+    if name and modules.is_known(owner) and owner != "math":
+        return modules.member(owner, name)
+    if isinstance(value, types.FunctionType) or (hasattr(value, "fn") and not isinstance(value, tuple)):
+        return live_function(value)
+    return value if isinstance(value, types.BuiltinFunctionType) and owner == "math" else None
 
 
 def _aggregate(cls: type) -> AggregateClass | None:
@@ -138,12 +152,12 @@ def live_function(value: Any) -> SourceFunction:
     """The function behind an object: itself, or what its `.fn` leads to."""
     kind, gluon = "plain", False
     while not isinstance(value, types.FunctionType):
-        if type(value).__name__ == "ConstexprFunction" or getattr(value, "kind", "") == "constexpr":
+        if type(value).__name__ in _RUN_WHILE_COMPILING or getattr(value, "kind", "") == "constexpr":
             kind = "constexpr"
         elif kind == "plain":
             kind = "jit"
         gluon = gluon or type(value).__name__ == "GluonJITFunction"
-        inner = getattr(value, "fn", None)
+        inner = value.value if type(value).__name__ == "constexpr" else getattr(value, "fn", None)
         if inner is None:
             raise UsageError(f"{value!r} is not a function and has no .fn that leads to one")
         value = inner

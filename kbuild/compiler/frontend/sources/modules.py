@@ -12,7 +12,7 @@ from kbuild.compiler import library
 from kbuild.compiler.frontend.sources.functions import GLUON_JIT, SourceFunction, Unresolved, make_function
 from kbuild.compiler.layout.gluon import PUBLIC
 from kbuild.compiler.semantic import MEMBERS, TABLES
-from kbuild.compiler.semantic.types import BY_TL_NAME
+from kbuild.compiler.semantic.types import BY_TL_NAME, INT32, PointerDtype
 from kbuild.compiler.semantic.values import ClassMarker
 
 
@@ -31,9 +31,10 @@ _LANGUAGE = frozenset(
     for package in ("triton", "kbuild")
     for part in ("", ".core", ".math", ".standard", ".random", ".semantic")
 )
-_EXTRA = frozenset(
-    ("triton.language.extra", "kbuild.language.extra", "torch._inductor.runtime.triton_helpers")
-)
+_EXTRA = frozenset(("triton.language.extra", "kbuild.language.extra"))
+_INDUCTOR = frozenset(("torch._inductor", "torch._inductor.runtime"))
+"""The packages of torch with a module `triton_helpers`, which the kernels that torch.compile writes import."""
+_HELPERS = frozenset(f"{package}.triton_helpers" for package in _INDUCTOR)
 _CUDA = frozenset(
     ("triton.language.extra.cuda", "kbuild.language.extra.cuda", "triton.language.extra.cuda.utils")
 )
@@ -44,7 +45,7 @@ _LIBDEVICE = frozenset(
         "kbuild.language.extra.libdevice",
         "kbuild.language.extra.cuda.libdevice",
         "triton.language.libdevice",
-        "torch._inductor.runtime.triton_helpers.libdevice",
+        *(f"{helpers}.libdevice" for helpers in _HELPERS),
     )
 )
 _PACKAGES = frozenset(("triton", "kbuild"))
@@ -63,6 +64,9 @@ CLASSES = {
         "const",
         "tuple",
         "tensor_descriptor",
+        "constexpr_type",
+        "tensor_descriptor_type",
+        "slice",
         "jit",
     )
 }
@@ -84,11 +88,10 @@ NOT_IN_GLUON = frozenset(
     )
 )
 """Names of `tl` that `gl` does not have."""
-_CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20}
+_CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20, "pi32_t": PointerDtype(INT32)}
 
 
 ABSENT = {
-    "map_elementwise": "call the function on tensors, with tl.where for its branches",
     "float8e4b15": "use tl.float8e4nv or tl.float8e5",
     "float8e4b8": "it is a type of AMD's hardware",
     "float8e5b16": "it is a type of AMD's hardware",
@@ -121,6 +124,8 @@ def is_known(name: str) -> bool:
         or name in _CUDA
         or name in _LIBDEVICE
         or name in _PACKAGES
+        or name in _INDUCTOR
+        or name in _HELPERS
         or name in ("math", "triton.experimental")
         or _gluon_table(name) is not None
     )
@@ -178,12 +183,17 @@ def member(module: str, name: str) -> Any:
             module=module,
             name=name,
         )
+    if module in _HELPERS:
+        return _helper(module, name)
+    if module in _INDUCTOR:
+        found = PythonModule(f"{module}.{name}")
+        return _first(found if is_known(found.name) else None, module=module, name=name)
     if (table := _gluon_table(module)) is not None:
         return _gluon(module, table, name)
     if module == "triton.experimental":
         raise Unresolved(f"{module} has no {name}")
     if module in _LIBDEVICE:
-        return _first(TABLES["libdevice"].get(name), module=module, name=name)
+        return _first(_of_libdevice(name), module=module, name=name)
     assert module == "math"
     return _first(getattr(math, name, None), module=module, name=name)
 
@@ -211,11 +221,32 @@ def _language(module: str, name: str) -> Any:
     if name == "PropagateNan":
         return PropagateNan()
     # tl.math once held what libdevice holds.
-    if module.endswith(".math") and name in TABLES["libdevice"]:
-        return TABLES["libdevice"][name]
+    if module.endswith(".math") and (found := _of_libdevice(name)) is not None:
+        return found
     raise Unresolved(
         f"tl.{name} is not available: {ABSENT[name]}" if name in ABSENT else f"{module} has no {name}"
     )
+
+
+def _of_libdevice(name: str) -> Any:
+    """A function of libdevice: a builtin, or one of the library; None where there is none."""
+    found = TABLES["libdevice"].get(name)
+    if found is None and name in library.public_names(library.LIBDEVICE):
+        return library_function(name, library.LIBDEVICE)
+    return found
+
+
+def _helper(module: str, name: str) -> Any:
+    """A member of `triton_helpers`: a function of the library, or what it has of Triton's modules."""
+    if name in library.public_names(library.INDUCTOR):
+        return library_function(name, library.INDUCTOR)
+    if name == "math":
+        return PythonModule("triton.language.math")
+    if name in ("tl", "libdevice", "triton"):
+        return PythonModule(
+            "triton.language" if name == "tl" else f"{module}.{name}" if name[0] == "l" else name
+        )
+    raise Unresolved(f"{module}.{name} is not among the functions that kbuild knows of that module")
 
 
 def _gluon(module: str, table: str, name: str) -> Any:
@@ -249,30 +280,35 @@ def language_names() -> list[str]:
 
 
 class _LibraryNamespace:
-    """The names that a library function sees: its neighbours and `tl`."""
+    """The names that a function of one of the library's modules sees: its neighbours, and `tl`."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
 
     def resolve(self, name: str) -> Any:
-        if name in library.index():
-            return library_function(name)
+        if name in library.index(self.module):
+            return library_function(name, self.module)
         if name in ("tl", "kbuild"):
             return PythonModule("kbuild.language" if name == "tl" else "kbuild")
         raise KeyError(name)
 
     def names(self) -> list[str]:
-        return list(library.index())
+        return list(library.index(self.module))
 
 
-_LIBRARY = _LibraryNamespace()
-_LIBRARY_FUNCTIONS: dict[str, SourceFunction] = {}
+_NAMESPACES = {module: _LibraryNamespace(module) for module in library.FILES}
+_LIBRARY_FUNCTIONS: dict[tuple[str, str], SourceFunction] = {}
 
 
-def library_function(name: str) -> SourceFunction:
+def library_function(name: str, module: str = library.TL) -> SourceFunction:
     """A function of the library, parsed at its first use."""
-    known = _LIBRARY_FUNCTIONS.get(name)
+    known = _LIBRARY_FUNCTIONS.get((module, name))
     if known is None:
-        path, line, text = library.index()[name]
+        path, line, text = library.index(module)[name]
         node = ast.parse(text, path).body[0]
         assert isinstance(node, ast.FunctionDef)
         ast.increment_lineno(node, line - 1)
-        known = _LIBRARY_FUNCTIONS[name] = make_function(node, path, _LIBRARY, library=True)
+        known = _LIBRARY_FUNCTIONS[module, name] = make_function(
+            node, path, _NAMESPACES[module], library=True
+        )
     return known

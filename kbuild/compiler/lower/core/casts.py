@@ -90,9 +90,20 @@ def convert_floats(
 ) -> Sequence[str]:
     """Between floating-point types; to a narrower one rounding to nearest even (`rtne`) or toward zero
     (`rtz`)."""
-    if rounding == "rtz" and new in (F16, BF16):
-        wide = source if old == F32 else convert_floats(emit, source, old, F32)
-        return emit.lazy(len(source), lambda i: _toward_zero(emit, wide[i], new))
+    if rounding == "rtz" and new in (F16, BF16, *_EIGHT_BITS):
+        # What is cut off in two steps is what is cut off in one.
+        wide = (
+            source if old == F32 else convert_floats(emit, source, old, F32, "rtz" if old == F64 else "rtne")
+        )
+        nearest = convert_floats(emit, wide, F32, new) if new in _EIGHT_BITS else ()
+        return emit.lazy(
+            len(source),
+            lambda i: (
+                _not_beyond(emit, nearest[i], wide[i], new) if nearest else _toward_zero(emit, wide[i], new)
+            ),
+        )
+    if rounding == "rtz" and (old, new) == (F64, F32):
+        return emit.lazy(len(source), lambda i: _cut_double(emit, source[i]))
     if rounding != "rtne":
         raise CompileError(
             f"no conversion from {old} to {new} rounds by {rounding!r}", emit.loc, "use the default, 'rtne'"
@@ -165,6 +176,19 @@ def _toward_zero(emit: Emitter, register: str, new: FloatType) -> str:
     name = "f16" if new == F16 else "bf16"
     bits = emit.asm(f"cvt.rz.{name}.f32 $0, $1;", "=h,f", [("float", register)], ["i16"])[0]
     return emit.instruction(f"bitcast i16 {bits} to {llvm_type(new)}")
+
+
+def _cut_double(emit: Emitter, register: str) -> str:
+    return emit.asm("cvt.rz.f32.f64 $0, $1;", "=f,d", [("double", register)], ["float"])[0]
+
+
+def _not_beyond(emit: Emitter, nearest: str, register: str, new: FloatType) -> str:
+    """The nearest f8, or its neighbour toward zero where it is beyond the number: the one before it in the order of
+    the bits."""
+    back = convert_floats(emit, [nearest], new, F32)[0]
+    sizes = [emit.call("llvm.fabs.f32", "float", [("float", value)]) for value in (back, register)]
+    beyond = emit.instruction(f"fcmp ogt float {sizes[0]}, {sizes[1]}")
+    return emit.instruction(f"sub i8 {nearest}, {emit.instruction(f'zext i1 {beyond} to i8')}")
 
 
 def _e5m2_to_f16(emit: Emitter, register: str) -> str:

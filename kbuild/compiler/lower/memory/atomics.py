@@ -16,6 +16,7 @@ from kbuild.compiler.lower.core.literals import GLOBAL_POINTER, SHARED_POINTER, 
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import layout
 from kbuild.compiler.lower.core.words import from_word, to_word
+from kbuild.compiler.lower.memory.compare_and_swap import update_by_swapping
 from kbuild.compiler.lower.memory.global_memory import vector_width, writers
 from kbuild.compiler.lower.memory.pointers import address
 from kbuild.compiler.ops.tensor import Atomic, AtomicCAS, AtomicRMW
@@ -40,7 +41,9 @@ _KINDS = {
 def lower_atomic_rmw(emit: Emitter, op: AtomicRMW) -> Sequence[str]:
     element = element_of(op.value.type)
     values = emit.registers(op.value)
-    _check_target(emit, op, element)
+    _check_type(op, element)
+    if _by_swapping(emit, op, element):
+        return _each(emit, op, 1, "", [values])
     # Two f16 or bf16 neighbours make one packed addition.
     packed = op.kind == "fadd" and memory_bits(element) == 16 and vector_width(emit, op.ptr, op.mask) > 1
     name = _rmw_name(op, element, packed)
@@ -58,23 +61,18 @@ def lower_atomic_cas(emit: Emitter, op: AtomicCAS) -> Sequence[str]:
     return _each(emit, op, 1, name, [emit.registers(op.compare), emit.registers(op.value)])
 
 
-def _check_target(emit: Emitter, op: AtomicRMW, element: Type) -> None:
-    bits = memory_bits(element)
-    if op.kind in ("fmax", "fmin"):
-        raise CompileError(
-            f"there is no atomic {op.kind} of {element} by pointers",
-            op.loc,
-            "TMA on sm_90 has it, for descriptors made from arguments of the kernel, where the last "
-            "size and the last offset are known to be multiples of 16 bytes",
-        )
-    if bits < 32 and not (op.kind == "fadd" and element in (F16, BF16)):
+def _check_type(op: AtomicRMW, element: Type) -> None:
+    if element in (F16, BF16) and op.kind in ("fadd", "fmax", "fmin"):
+        return
+    if memory_bits(element) < 32:
         raise CompileError(f"there is no atomic {op.kind} of {element}", op.loc, "use 32 or 64 bits")
-    if element == BF16 and not emit.target.has("bf16_atomics"):
-        raise CompileError(
-            f"{emit.target.arch} has no atomic addition of bfloat16", op.loc, "add in float16 or float32"
-        )
     if isinstance(element, FloatType) and op.kind not in ("fadd", "xchg"):
         raise CompileError(f"there is no atomic {op.kind} of {element}", op.loc)
+
+
+def _by_swapping(emit: Emitter, op: AtomicRMW, element: Type) -> bool:
+    """Whether the hardware has no such operation."""
+    return op.kind in ("fmax", "fmin") or (element == BF16 and not emit.target.has("bf16_atomics"))
 
 
 def _rmw_name(op: AtomicRMW, element: Type, packed: bool) -> str:
@@ -88,7 +86,7 @@ def _rmw_name(op: AtomicRMW, element: Type, packed: bool) -> str:
 def _each(
     emit: Emitter, op: Atomic, width: int, name: str, operands: Sequence[Sequence[str]]
 ) -> Sequence[str]:
-    """Do the atomic for each element once; the registers of the old values."""
+    """Do the atomic `name` for each element once, or without a name by swapping; the registers of the old values."""
     element = element_of(op.value.type)
     masks = emit.registers(op.mask) if isinstance(op, AtomicRMW) and op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
@@ -99,6 +97,11 @@ def _each(
             old += [old[own[start + place]] for place in range(width)]
             continue
         guard = emit.all_of([owner, masks[start] if masks is not None else None])
+        if not name:
+            assert isinstance(op, AtomicRMW)
+            word = update_by_swapping(emit, op, start, guard, operands[0][start], element)
+            old += from_word(emit, word, element, 1)
+            continue
         inputs = [to_word(emit, values[start : start + width], element) for values in operands]
         word = _atomic(emit, op, start, name, guard, inputs)
         old += from_word(emit, word, element, width) if word else [""] * width

@@ -30,6 +30,7 @@ from kbuild.compiler.ops.tensor import (
     Join,
     Load,
     MakeRange,
+    MapElementwise,
     PointerWrite,
     Reduce,
     Reshape,
@@ -43,7 +44,7 @@ FREE = (Constant, Splat, MakeRange)
 """Operations whose tensor is made from nothing, in any layout."""
 MEMORY = (Load, PointerWrite, AsyncCopyGlobalToLocal)
 """Operations on tensors of pointers."""
-_POINTWISE = (*MEMORY, InlineAsm, Scan, AxisAttributes)
+_POINTWISE = (*MEMORY, InlineAsm, MapElementwise, Scan, AxisAttributes)
 
 
 def is_pointwise(op: Op) -> bool:

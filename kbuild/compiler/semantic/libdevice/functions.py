@@ -1,4 +1,4 @@
-"""`tl.extra.cuda.libdevice`: the mathematical functions that tl itself lacks.
+"""The mathematical functions that tl itself lacks, made of operations.
 
 A function takes fp32 or fp64; integers and half precision convert to fp32 as they would for a C function.
 """

@@ -33,6 +33,7 @@ from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME, BY_TL_NAME
 from kbuild.compiler.upstream.building import READINGS
 from kbuild.compiler.upstream.rows import ROWS
+from kbuild.compiler.upstream.syntax import FORMS, QUOTED
 from kbuild.compiler.views.analyses import ANALYSES
 from kbuild.compiler.views.pictures import picture
 from kbuild.compiler.views.sources import in_words
@@ -403,7 +404,7 @@ def analyses() -> str:
 
 def upstream_operations() -> str:
     """The operations of Triton's that are read into others, beside those of the same name."""
-    named = {*READINGS, *ROWS} - {"kbuild.alias"}
+    named = {*READINGS, *ROWS, *FORMS} - {"kbuild.alias", QUOTED}
     dialects = sorted({name.split(".")[0] for name in named})
     return table(
         ["dialect", "operations"],

@@ -31,7 +31,8 @@ TEXTS = sorted(
     path
     for folder in FOLDERS
     for path in (ROOT / folder).rglob("*")
-    if path.suffix in (".py", ".c", ".h", ".j2", ".test", ".md", ".toml") and "__pycache__" not in path.parts
+    if path.suffix in (".py", ".c", ".h", ".j2", ".css", ".js", ".test", ".md", ".toml")
+    and "__pycache__" not in path.parts
 )
 
 ORDER = (
@@ -73,6 +74,8 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
         "driver",
         "interp",
         "emulator",
+        "layout",
+        "views",
         "gpu",
     },
     "cli": {"errors", "options", "targets", "kbuild", "driver", "views", "aot", "gpu"},
@@ -94,7 +97,12 @@ HOMES = {
     ),
     "tomli": ("aot/manifest/positions.py", "aot/manifest/tuned.py"),
     "pyproject_metadata": ("aot/artifact/distribution.py",),
-    "jinja2": ("aot/artifact/rendering.py",),
+    "jinja2": ("aot/artifact/rendering.py", "aot/report/page.py"),
+    "aiohttp": ("aot/remote/http_store.py",),
+    "grpc": ("aot/remote/reapi.py",),
+    "google": ("aot/remote/protos.py",),
+    "zstandard": ("aot/remote/http_store.py", "aot/remote/reapi.py"),
+    "botocore": ("aot/remote/s3.py",),
     "subprocess": (
         "compiler/backend/cubin.py",
         "aot/toolchain.py",

@@ -13,7 +13,7 @@ import pytest
 import kbuild
 from kbuild.aot.build.compile_variant import compile_facts
 from kbuild.aot.manifest import schema
-from kbuild.cli.parser import parser
+from kbuild.cli.grammar.parser import parser
 from kbuild.emulator import load, run
 from kbuild.errors import UsageError
 from kbuild.options import DEFAULTS, CompileOptions, options

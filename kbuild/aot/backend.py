@@ -23,9 +23,19 @@ from kbuild.aot.artifact.distribution import read_distribution
 from kbuild.aot.artifact.editable import editable_wheel
 from kbuild.aot.artifact.sources import reached
 from kbuild.aot.build import project as builder
-from kbuild.aot.build.cache import usable
+from kbuild.aot.build import results
+from kbuild.aot.build.cache import CAPACITY, usable
 from kbuild.aot.build.progress import Lines
-from kbuild.aot.environment import STRICT, cache_directory, epoch, flag, number, prepare
+from kbuild.aot.environment import (
+    STRICT,
+    cache_capacity,
+    cache_directory,
+    epoch,
+    flag,
+    number,
+    prepare,
+    remote,
+)
 from kbuild.aot.files import write_files
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import FILE as TUNED
@@ -83,13 +93,15 @@ def _built(dist: Path) -> Path:
         environment=environment,
         jobs=number(os.environ, "MAX_JOBS") or 0,
         cache=cache if cache and not usable(cache) else None,
+        capacity=cache_capacity(os.environ, CAPACITY),
+        remote=remote(environment),
         dist=dist,
         epoch=epoch(os.environ),
         compile=DEFAULTS.changed({"strict": flag(os.environ, STRICT)}),
     )
     result = builder.build(options, Lines(sys.stderr))
     if result.failures:
-        raise ErrorGroup(builder.grouped(result.failures))
+        raise ErrorGroup(results.grouped(result.failures))
     assert result.wheel is not None
     return result.wheel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,11 @@ CACHE_DIR, DISABLE_CACHE = "KBUILD_CACHE_DIR", "KBUILD_DISABLE_CACHE"
 DUMP, DUMP_DIR = "KBUILD_DUMP", "TRITON_DUMP_DIR"
 PASS_DUMP, KERNEL_DUMP = "MLIR_ENABLE_DUMP", "TRITON_KERNEL_DUMP"
 DEBUG, STRICT, INTERPRET = "KBUILD_DEBUG", "KBUILD_STRICT", "KBUILD_INTERPRET"
+CACHE_SIZE, CACHE_URL, CACHE_MODE = "KBUILD_CACHE_SIZE", "KBUILD_CACHE_URL", "KBUILD_CACHE_MODE"
+CACHE_TIMEOUT, REMOTE_TIMEOUT = "KBUILD_CACHE_TIMEOUT", "KBUILD_REMOTE_TIMEOUT"
+REMOTE_URL, REMOTE_JOBS, REMOTE_ONLY = "KBUILD_REMOTE_URL", "KBUILD_REMOTE_JOBS", "KBUILD_REMOTE_ONLY"
+REMOTE_PYTHON, REMOTE_PLATFORM = "KBUILD_REMOTE_PYTHON", "KBUILD_REMOTE_PLATFORM"
+REMOTE_TOKEN, REMOTE_HEADERS = "KBUILD_REMOTE_TOKEN", "KBUILD_REMOTE_HEADERS"
 PRINT_TUNING, PTXAS, LIBCUDA = "KBUILD_PRINT_TUNING", "KBUILD_PTXAS", "KBUILD_LIBCUDA"
 
 VARIABLES: tuple[Variable, ...] = (
@@ -35,6 +40,23 @@ VARIABLES: tuple[Variable, ...] = (
         CACHE_DIR, "where cubins and verdicts are kept, instead of `kbuild` in XDG_CACHE_HOME or `~/.cache`"
     ),
     Variable(DISABLE_CACHE, "neither read nor write the cache, as `--no-cache`", ("TRITON_ALWAYS_COMPILE",)),
+    Variable(CACHE_SIZE, "bytes that the cache may have, as `500M` or `4G` (the default)"),
+    Variable(CACHE_URL, "a cache that machines share, as `--cache`"),
+    Variable(CACHE_MODE, "`read-write` (the default) or `read-only`, which is as `--cache-read-only`"),
+    Variable(CACHE_TIMEOUT, "seconds that a request to it may take, repetitions included (10)"),
+    Variable(REMOTE_URL, "a service that executes steps, as `--remote`"),
+    Variable(REMOTE_JOBS, "steps that it executes at a time, as `--remote-jobs` (16)"),
+    Variable(REMOTE_ONLY, "compile nothing here as long as it works, as `--remote-only`"),
+    Variable(REMOTE_TIMEOUT, "seconds that a step may take there, waiting included (600)"),
+    Variable(REMOTE_PYTHON, "Python on its machines (`python3`)"),
+    Variable(REMOTE_PLATFORM, "properties of its machines, as `OSFamily=linux,ISA=x86-64`"),
+    Variable(REMOTE_TOKEN, "sent to the shared cache and to the service, as `Authorization: Bearer`"),
+    Variable(REMOTE_HEADERS, "headers for both, as `x-api-key=…,x-team=kernels`"),
+    Variable("NETRC", "the file with credentials for a shared cache, instead of `~/.netrc`"),
+    Variable("HTTPS_PROXY", "the proxy for a shared cache", ("HTTP_PROXY", "ALL_PROXY")),
+    Variable("NO_PROXY", "hosts that are reached without it"),
+    Variable("AWS_REGION", "the region of a shared cache in S3", ("AWS_DEFAULT_REGION",)),
+    Variable("AWS_ENDPOINT_URL_S3", "where S3 is, if it is not Amazon's", ("AWS_ENDPOINT_URL",)),
     Variable(PTXAS, "the ptxas to use, instead of that of NVIDIA's wheels", ("TRITON_PTXAS_PATH",)),
     Variable("CUDA_HOME", "a toolkit, whose ptxas is used where no variable names one", ("CUDA_PATH",)),
     Variable("CC", "the C compiler, with its arguments"),
@@ -74,6 +96,11 @@ VARIABLES: tuple[Variable, ...] = (
         reader="package",
     ),
     Variable("LD_LIBRARY_PATH", "where the fake driver looks for its own library", reader="stand-in"),
+    Variable(
+        "KBUILD_CHROMIUM",
+        "the browser that the tests of `kbuild report` look at its page with",
+        reader="tests",
+    ),
     Variable("KBUILD_TEST_WHEEL", "the wheel that tests/gpu tests", reader="tests"),
     Variable("KBUILD_TEST_WHEEL_SM80", "the same, of PTX for sm_80", reader="tests"),
     Variable(
@@ -90,6 +117,40 @@ _LARGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432"
 """Settings of glibc's malloc, from 2.35 on: its heap grows by 32 MB at a time and asks for pages of 2 MB.  ptxas touches 20 to
 60 MB for a tenth of a second: with pages of 4 kB, every seventh of its instructions is one of the kernel's
 that brings a page."""
+
+
+_MODES = {"": False, "read-write": False, "read-only": True}
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """What a build shares with other machines: a cache, and a service that executes its steps."""
+
+    cache: str = ""
+    """URL of the shared cache, KBUILD_CACHE_URL; empty for none."""
+    is_read_only: bool = False
+    """Whether the shared cache is only read: KBUILD_CACHE_MODE is `read-only` rather than `read-write`."""
+    timeout: float = 10
+    """Seconds that one request may take, retries included: KBUILD_CACHE_TIMEOUT."""
+    engine: str = ""
+    """URL of the service that executes steps, KBUILD_REMOTE_URL; empty for none."""
+    jobs: int = 16
+    """Steps that it executes at a time: KBUILD_REMOTE_JOBS."""
+    is_only: bool = False
+    """Whether steps run there alone as long as it works, and none here: KBUILD_REMOTE_ONLY."""
+    job_timeout: float = 600
+    """Seconds that a step may take there, waiting included: KBUILD_REMOTE_TIMEOUT."""
+    python: str = "python3"
+    """Python on its machines: KBUILD_REMOTE_PYTHON."""
+    platform: tuple[tuple[str, str], ...] = ()
+    """Properties of the machines that may execute steps: KBUILD_REMOTE_PLATFORM, as `OSFamily=linux,ISA=x86-64`."""
+    token: str = field(default="", repr=False)
+    """Sent to both as `Authorization: Bearer`: KBUILD_REMOTE_TOKEN."""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Sent to both: KBUILD_REMOTE_HEADERS, as `x-api-key=…,x-team=kernels`."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Where libraries look for proxies, ~/.netrc and other credentials."""
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
@@ -149,6 +210,64 @@ def cache_directory(environment: Mapping[str, str]) -> Path | None:
         return Path(base, "kbuild")
     home = environment.get("HOME", "")
     return Path(home, ".cache", "kbuild") if os.path.isabs(home) else None
+
+
+def cache_capacity(environment: Mapping[str, str], default: int) -> int:
+    """KBUILD_CACHE_SIZE, the bytes that the cache on this machine may have."""
+    text = environment.get(CACHE_SIZE, "")
+    return size(CACHE_SIZE, text) if text else default
+
+
+def size(what: str, text: str) -> int:
+    """A number of bytes, as `500M` or `4G`; UsageError for anything else."""
+    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].isalpha() else (text, "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and unit in _UNITS):
+        raise UsageError(f"{what} is {text!r}, expected a number of bytes such as 500M or 4G")
+    return int(digits) * _UNITS[unit]
+
+
+def remote(
+    environment: Mapping[str, str],
+    cache: str = "",
+    engine: str = "",
+    jobs: int = 0,
+    is_only: bool = False,
+    is_read_only: bool = False,
+) -> Remote | None:
+    """The shared cache and the service that executes steps; what the command line says of them goes before
+    the variables.  None where there is neither, UsageError where a variable cannot be read."""
+    cache = cache or environment.get(CACHE_URL, "")
+    engine = engine or environment.get(REMOTE_URL, "")
+    if flag(environment, DISABLE_CACHE):
+        cache = ""
+    if not cache and not engine:
+        return None
+    mode = environment.get(CACHE_MODE, "")
+    if mode not in _MODES:
+        raise UsageError(f"KBUILD_CACHE_MODE is {mode!r}, expected read-only or read-write")
+    return Remote(
+        cache=cache,
+        is_read_only=is_read_only or _MODES[mode],
+        timeout=number(environment, CACHE_TIMEOUT) or Remote.timeout,
+        engine=engine,
+        jobs=jobs or number(environment, REMOTE_JOBS) or Remote.jobs,
+        is_only=is_only or flag(environment, REMOTE_ONLY),
+        job_timeout=number(environment, REMOTE_TIMEOUT) or Remote.job_timeout,
+        python=environment.get(REMOTE_PYTHON) or Remote.python,
+        platform=_pairs(environment, REMOTE_PLATFORM),
+        token=environment.get(REMOTE_TOKEN, "").strip(),
+        headers=_pairs(environment, REMOTE_HEADERS),
+        environment=environment,
+    )
+
+
+def _pairs(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    """A variable that holds `name=value,...`."""
+    words = [word.strip().partition("=") for word in environment.get(name, "").split(",") if word.strip()]
+    for key, equals, _ in words:
+        if not key or not equals:
+            raise UsageError(f"{name} is not of the form name=value,name=value")
+    return tuple((key, value) for key, _, value in words)
 
 
 def number(environment: Mapping[str, str], name: str) -> int | None:

@@ -57,13 +57,18 @@ def unseal(data: bytes) -> dict[str, Any] | None:
 
 def tree_digest(root: Path, patterns: Iterable[str]) -> str:
     """sha256 over names and contents of the files under a directory that match one of the patterns."""
+    return digest(_tree(root, patterns))
+
+
+def _tree(root: Path, patterns: Iterable[str]) -> list[tuple[str, str]]:
+    """The names of these files and the sha256 of their contents, sorted."""
     files = sorted({file for pattern in patterns for file in root.rglob(pattern) if file.is_file()})
-    return digest([[file.relative_to(root).as_posix(), bytes_digest(file.read_bytes())] for file in files])
+    return [(file.relative_to(root).as_posix(), bytes_digest(file.read_bytes())) for file in files]
 
 
 def templates_digest(root: Path | None = None) -> str:
     """sha256 over the inputs of a package apart from its kernels: sources of the launcher and templates."""
-    return tree_digest(root or templates_directory(), ["*.j2", "*.c", "*.h"])
+    return tree_digest(root or templates_directory(), ["launcher/**/*", "package/**/*"])
 
 
 def compiler_digest(root: Path | None = None) -> str:
@@ -72,13 +77,19 @@ def compiler_digest(root: Path | None = None) -> str:
     It reads a megabyte of text in a few milliseconds, which no record of file times would make safer or much
     faster.
     """
-    return tree_digest(root or Path(__file__).parents[1], ["compiler/**/*.py", "targets/*.py", "options.py"])
+    return digest(compiler_files(root))
 
 
-def kbuild_identity() -> dict[str, str]:
-    """This kbuild: its version, and a digest of all that makes packages."""
+def compiler_files(root: Path | None = None) -> list[tuple[str, str]]:
+    """The files that `compiler_digest` is over, each with its sha256."""
+    return _tree(root or Path(__file__).parents[1], ["compiler/**/*.py", "targets/*.py", "options.py"])
+
+
+def kbuild_identity(compiler: str = "") -> dict[str, str]:
+    """This kbuild: its version, and a digest of all that makes packages; `compiler` is that of the compiler, where it is
+    known."""
     root = Path(__file__).parents[1]
-    parts = [compiler_digest(), tree_digest(root / "aot", ["*.py"]), templates_digest()]
+    parts = [compiler or compiler_digest(), tree_digest(root / "aot", ["*.py"]), templates_digest()]
     return {"version": __version__, "digest": digest(parts)}
 
 

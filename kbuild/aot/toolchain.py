@@ -170,6 +170,42 @@ def find_llvm() -> Tool:
     return Tool("llvmlite", str(library_path()), "llvmlite package")
 
 
+def nvrtc_version() -> str:
+    """The version of NVRTC, which compiles CUDA C++.  Raises ToolError where it is missing."""
+    from kbuild.compiler.cuda import nvrtc  # Builds of other kernels do without.
+
+    return nvrtc.nvrtc_version()
+
+
+def find_nvdisasm(environment: Mapping[str, str]) -> Tool | None:
+    """nvdisasm, which only pictures of code need: that of NVIDIA's wheel, beside the ptxas that CUDA_HOME or PATH have,
+    or None."""
+    for entry in sys.path:
+        for program in sorted(Path(entry or ".", "nvidia").glob("*/bin/nvdisasm"), reverse=True):
+            if _is_program(program):
+                return Tool("nvdisasm", str(program), "nvidia-cuda-nvdisasm")
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        path = os.path.join(environment.get(variable, ""), "bin", "nvdisasm")
+        if environment.get(variable) and _is_program(path):
+            return Tool("nvdisasm", path, variable)
+    if path := shutil.which("nvdisasm", path=environment.get("PATH")):
+        return Tool("nvdisasm", path, "PATH")
+    return None
+
+
+def disassembled(nvdisasm: str, cubin: Path, timeout: float = 120) -> str:
+    """The machine code of a cubin as text, with the lines of PTX that it comes from; empty where the program fails, as
+    an old one does for a new architecture."""
+    command = [nvdisasm, "-gp", "-c", str(cubin)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+
+
 def version(tool: Tool) -> str:
     """The last line with a version that the program prints for `--version`; the error, in brackets, if it
     cannot run."""

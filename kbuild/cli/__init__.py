@@ -115,7 +115,7 @@ def _step(words: Sequence[str]) -> int:
 
 
 def _command(words: list[str]) -> int:
-    from kbuild.cli import parser  # Not for steps of a build, for the time that it takes.
+    from kbuild.cli.grammar import parser  # Not for steps of a build, for the time that it takes.
 
     return parser.run(words, os.environ)
 

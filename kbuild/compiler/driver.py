@@ -73,6 +73,8 @@ class Metadata:
     spill_loads: int | None = None
     """Bytes."""
     ptxas_version: str | None = None
+    nvrtc_version: str = ""
+    """The version of NVRTC that made the PTX; empty where kbuild did, or it was given."""
     static_shared: int = 0
     """Bytes of shared memory besides; 0 before the stage `cubin`."""
     waits_for_launches: bool = False
@@ -417,7 +419,7 @@ class _Compilation:
 
         with self.timed("ptx"):
             code = made(self.options)
-        self.signature = tuple(signature.items())
+        self.signature = code.signature
         try:
             return self.from_code(code)
         except ToolError as error:
@@ -456,6 +458,7 @@ class _Compilation:
             shared=code.shared,
             params=code.params,
             signature=self.signature or None,
+            nvrtc_version=code.nvrtc_version,
             waits_for_launches=code.waits_for_launches,
             warnings=code.warnings,
             stage_seconds=self.seconds,

@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cuda.core.utils import StridedMemoryView
-
 from kbuild.compiler.frontend.argument_tuples import CONSTANT, Known, TupleType, tuple_type
 from kbuild.compiler.frontend.signature import DESCRIPTOR_ALIGNMENT, ArgumentType, parse_type
 from kbuild.compiler.semantic.types import BY_TL_NAME, FP8E4NV, FP8E5, INT1
 from kbuild.errors import UsageError
-from kbuild.gpu.cuda import asked, core, driver
+from kbuild.gpu.cuda import asked, core, driver, utils
 
 _ELEMENTS = BY_TL_NAME | {"bool": INT1, "float8_e4m3fn": FP8E4NV, "float8_e5m2": FP8E5}
 """Types of elements by the names of the dtypes of numpy, torch and ml_dtypes."""
@@ -130,7 +128,7 @@ def view_of(value: Any) -> ArrayView | None:
         return ArrayView(0, HOST, dtype)
     # Its producer lets this stream wait for what writes the array, and a launch waits for this stream.
     stream = int(core.LEGACY_DEFAULT_STREAM.handle)
-    view = StridedMemoryView.from_dlpack(value, stream_ptr=stream)
+    view = utils.StridedMemoryView.from_dlpack(value, stream_ptr=stream)
     return ArrayView(view.ptr, int(device), dtype, tuple(view.shape), view.strides, stream)
 
 

@@ -13,13 +13,15 @@ from kbuild.errors import ToolError
 try:
     from cuda import core
     from cuda.bindings import driver
+    from cuda.core import _tensor_map as tensor_map  # Its numbers have no other home.
+    from cuda.core import utils
 except ImportError as error:
     raise ToolError(
         f"a GPU is spoken to through cuda-core and cuda-bindings, and these are not here ({error})",
         help="install kbuild[gpu]: pip install 'kbuild[gpu]'",
     ) from None
 
-__all__ = ["asked", "asking", "core", "driver", "open_driver"]
+__all__ = ["asked", "asking", "core", "driver", "open_driver", "tensor_map", "utils"]
 
 LIBRARY = "libcuda.so.1"
 _HELP = "without a GPU there are kbuild tune --dry-run, kbuild run, and the driver that kbuild stand-in makes, for KBUILD_LIBCUDA"

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuda.core._tensor_map import (  # The numbers that `as_tensor_map` takes have no other home.
-    TensorMapDataType,
-    TensorMapL2Promotion,
-    TensorMapOOBFill,
-    TensorMapSwizzle,
-)
-from cuda.core.utils import StridedMemoryView
-
 from kbuild.errors import ToolError
-from kbuild.gpu.cuda import asking, core
+from kbuild.gpu.cuda import asking, core, tensor_map, utils
 from kbuild.tensor_map import TensorMapType, element_type, encoding
 
 
@@ -26,15 +18,15 @@ def descriptor(map_: TensorMapType, values: Mapping[str, int]) -> Any:
     extent = sum((length - 1) * stride for length, stride in zip(shape, strides)) + 1
     what = f"the tensor map of {map_.sources.base} ({map_})"
     buffer = core.Buffer.from_handle(made.base, extent * size)
-    view = StridedMemoryView.from_buffer(buffer, shape, strides, itemsize=size)
+    view = utils.StridedMemoryView.from_buffer(buffer, shape, strides, itemsize=size)
     try:
         with asking(what):
             return view.as_tensor_map(
                 made.box[::-1],
-                data_type=TensorMapDataType(made.type),
-                swizzle=TensorMapSwizzle(made.swizzle),
-                l2_promotion=TensorMapL2Promotion.L2_128B,
-                oob_fill=TensorMapOOBFill(made.fill),
+                data_type=tensor_map.TensorMapDataType(made.type),
+                swizzle=tensor_map.TensorMapSwizzle(made.swizzle),
+                l2_promotion=tensor_map.TensorMapL2Promotion.L2_128B,
+                oob_fill=tensor_map.TensorMapOOBFill(made.fill),
             )
     except ValueError as error:  # What cuda.core checks itself, such as that the memory is the device's.
         raise ToolError(f"{what}: {error}") from None

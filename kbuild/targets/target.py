@@ -21,6 +21,23 @@ Atom = TypeVar("Atom", MmaAtom, WgmmaAtom)
 
 
 @dataclass(frozen=True)
+class Occupancy:
+    """The share of a multiprocessor's warps that programs of one kind can have running."""
+
+    programs: int
+    """Programs at once."""
+    warps: int
+    """Their warps."""
+    max_warps: int
+    limits: tuple[str, ...]
+    """`warps`, `registers`, `shared memory` and `programs`: those of them that keep further programs out."""
+
+    @property
+    def share(self) -> float:
+        return self.warps / self.max_warps
+
+
+@dataclass(frozen=True)
 class Limits:
     """The resources of a program and of a multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per
     Compute Capability"."""
@@ -48,26 +65,24 @@ class Limits:
     def programs(self, shared: int, warps: int, registers: int = 0) -> int:
         """How many programs a multiprocessor holds at once, by shared memory, warps, and, where they are known,
         registers of a thread, which come 8 at a time."""
-        if shared > self.shared_bytes:
-            return 0
-        by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
-        by_registers = self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps)
-        return min(by_shared, self.max_warps // warps, by_registers)
+        return min(self.bounds(shared, warps, registers).values())
 
-    def occupancy(self, shared: int, warps: int, registers: int) -> tuple[int, str]:
-        """How many programs of so many warps and bytes of shared memory a multiprocessor holds at once, and which resource
-        allows no more."""
-        none = self.reserved_shared_bytes
-        bounds = {
+    def bounds(self, shared: int, warps: int, registers: int = 0) -> dict[str, int]:
+        """How many programs fit by each resource alone."""
+        fits = shared <= self.shared_bytes
+        by_shared = (self.shared_bytes + self.reserved_shared_bytes) // (shared + self.reserved_shared_bytes)
+        return {
             "warps": self.max_warps // warps,
             "registers": self.register_file // max(1, -(-registers // 8) * 8 * 32 * warps),
-            "shared memory": (self.shared_bytes + none) // (shared + none)
-            if shared <= self.shared_bytes
-            else 0,
-            "programs": self.max_programs,
+            "shared memory": by_shared if fits else 0,
         }
-        name = min(bounds, key=lambda name: bounds[name])
-        return bounds[name], name
+
+    def occupancy(self, shared: int, warps: int, registers: int) -> Occupancy:
+        """How many programs of so many warps, bytes of shared memory and registers of a thread a multiprocessor holds."""
+        bounds = {**self.bounds(shared, warps, registers), "programs": self.max_programs}
+        programs = min(bounds.values())
+        full = tuple(name for name, bound in bounds.items() if bound == programs)
+        return Occupancy(programs, programs * warps, self.max_warps, full)
 
 
 @dataclass(frozen=True)

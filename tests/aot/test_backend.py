@@ -9,6 +9,7 @@ import pytest
 
 from kbuild.aot import backend
 from kbuild.aot.build import project as builder
+from kbuild.aot.build import results
 from kbuild.aot.build.progress import Progress
 from kbuild.errors import KbuildError
 from tests.aot.conftest import KERNEL
@@ -35,7 +36,7 @@ def test_jobs_are_those_of_the_environment(
 ) -> None:
     asked: list[int] = []
 
-    def build(options: builder.BuildOptions, progress: Progress) -> builder.BuildResult:
+    def build(options: builder.BuildOptions, progress: Progress) -> results.BuildResult:
         asked.append(options.jobs)
         return real(options, progress)
 

@@ -19,7 +19,7 @@ from kbuild import cli
 from kbuild.aot.build import ninja
 from kbuild.aot.build import project as builder
 from kbuild.aot.verify import session
-from kbuild.cli import parser
+from kbuild.cli.grammar import parser
 from kbuild.cli.verbs import mutate
 from tests.aot.build.processes import at_work, interruptible, wait_until
 from tests.aot.conftest import KERNEL, MANIFEST
@@ -320,7 +320,13 @@ def test_clean_removes_what_was_built_and_nothing_else(
 
 def test_doctor(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run(capsys, "doctor")
-    assert code == 0 and "nvidia-cuda-nvcc" in out and "missing" not in out and "Python.h" in out
+    assert (
+        code == 0
+        and "nvidia-cuda-nvcc" in out
+        and "missing" not in out
+        and "Python.h" in out
+        and "nvrtc     13." in out
+    )
     assert re.search(r"ptxas .* V1\d\.\d+\.\d+; .*; for drivers from 5\d\d on", out)
     monkeypatch.setenv("CC", "no-such-compiler")
     code, out, _ = run(capsys, "doctor", "--json")

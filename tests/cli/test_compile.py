@@ -143,6 +143,7 @@ def test_dump(tmp_path: Path) -> None:
     )
     *dumped, final, first = sorted((tmp_path / "dump").iterdir())
     assert (final.name, first.name) == ("kernel.ttgir", "kernel.ttir")
+    assert dumped[0].name == "00_start.ttir", "what the first pass gets"
     stages = [path.suffix for path in dumped]
     assert stages == sorted(stages, reverse=True) and ".ttgir" in stages, (
         "each file is named for what it holds"
@@ -254,7 +255,7 @@ def test_what_a_compile_does_not_need_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_build_with_nothing_to_compile_loads_no_compiler(tmp_path: Path) -> None:
-    code = "import sys; import kbuild.cli.parser, kbuild.cli.verbs.build; print(*sys.modules)"
+    code = "import sys; import kbuild.cli.grammar.parser, kbuild.cli.verbs.build; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -113,11 +113,11 @@ MISTAKES = {
     "kernels/add.py:": "error: kernels/add.py:: no function is named\nhelp: write FILE.py:function, or FILE.py for all\n",
     "kernels/add.py:add": (
         "kernels/add.py:13:1: error: add is not a kernel\n    def add(x: torch.Tensor, y: torch.Tensor):\n    ^\n"
-        "help: kernels are functions at the top level, decorated with @triton.jit\n"
+        "help: kernels are functions at the top level, decorated with @triton.jit or @gluon.jit\n"
     ),
     "kernels/plain.py": (
         "error: kernels/plain.py has no kernel\n"
-        "help: kernels are functions at the top level, decorated with @triton.jit\n"
+        "help: kernels are functions at the top level, decorated with @triton.jit or @gluon.jit\n"
     ),
     "kernels": "error: kernels is not a Python file\nhelp: a manifest names files *.py\n",
     "../outside.py": (

@@ -112,7 +112,7 @@ def test_sizes_whose_product_overflows_are_refused(world):
 
 def test_invalid_capsules_are_refused(world):
     x = DLPackArray(2, 32, (2, 0))
-    for change in (lambda: None, lambda: 7, lambda: renamed(x), lambda: capsule_of_rank(-1)):
+    for change in (lambda **_: None, lambda **_: 7, lambda **_: renamed(x), lambda **_: capsule_of_rank(-1)):
         owner = types.SimpleNamespace(__dlpack__=change, __dlpack_device__=lambda: (2, 0))
         with pytest.raises(TypeError, match=r"the __dlpack__\(\) of x is malformed"):
             world.package.vector_add(owner, x, 32)
@@ -130,7 +130,7 @@ def test_a_capsule_may_be_consumed_before_its_sizes_are_read(world):
     x = DLPackArray(2, 16, (2, 0), ADDRESS - 16, shape=(500, 200))
     made = []
     owner = types.SimpleNamespace(
-        __dlpack__=lambda: made.append(x.__dlpack__()) or made[0], __dlpack_device__=lambda: (2, 0)
+        __dlpack__=lambda **_: made.append(x.__dlpack__()) or made[0], __dlpack_device__=lambda: (2, 0)
     )
     with pytest.raises(TypeError, match=r"the __dlpack__\(\) of x is malformed"):
         world.package.blocks(owner, Index(7, lambda: rename(made[0])), programs=1)

@@ -78,3 +78,27 @@ def test_programs_at_once_are_bounded_by_each_of_the_limits() -> None:
     assert limits.programs(0, 4, registers=128) == 4  # 65,536 registers
     assert limits.programs(limits.shared_bytes, 4) == 1 and limits.programs(limits.shared_bytes + 1, 4) == 0
     assert limits.registers_for(128) == 255 and limits.registers_for(1024) == 64
+
+
+@pytest.mark.parametrize(
+    ("arch", "registers", "shared", "warps", "programs", "limited_by"),
+    [
+        ("sm_80", 64, 0, 8, 4, ("registers",)),
+        ("sm_80", 32, 0, 8, 8, ("warps", "registers")),
+        ("sm_80", 32, 160 * 1024, 4, 1, ("shared memory",)),
+        ("sm_90", 16, 0, 4, 16, ("warps",)),
+        # A program of one warp: the multiprocessor holds 32 of them, on Ada 24, and 16 on the small Ampere.
+        ("sm_80", 16, 0, 1, 32, ("programs",)),
+        ("sm_89", 16, 0, 1, 24, ("programs",)),
+        ("sm_86", 16, 0, 1, 16, ("programs",)),
+        ("sm_86", 16, 120 * 1024, 1, 0, ("shared memory",)),  # It cannot be launched there.
+    ],
+)
+def test_occupancy_says_what_there_is_too_little_of(
+    arch: str, registers: int, shared: int, warps: int, programs: int, limited_by: tuple[str, ...]
+) -> None:
+    """As NVIDIA's occupancy calculator has it."""
+    limits = find_target(arch).limits
+    found = limits.occupancy(shared, warps, registers)
+    assert (found.programs, found.limits) == (programs, limited_by)
+    assert found.share == programs * warps / limits.max_warps

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,8 +62,15 @@ class ArchiveEntry:
     """The raw bytes."""
 
 
-def encode(entries: Iterable[ArchiveEntry]) -> bytes:
-    """The bytes of an archive; ValueError if two entries have one key."""
+Packed = tuple[bytes, str]
+"""A blob as it is stored, and its compression."""
+
+
+def encode(entries: Iterable[ArchiveEntry], packed: Mapping[str, Packed] | None = None) -> bytes:
+    """The bytes of an archive; ValueError if two entries have one key.
+
+    `packed` are blobs that need not be compressed, by the sha256 of their raw bytes.
+    """
     blobs = bytearray()
     places: dict[str, tuple[int, int, str]] = {}
     index: list[dict[str, object]] = []
@@ -72,8 +79,7 @@ def encode(entries: Iterable[ArchiveEntry]) -> bytes:
             raise ValueError(f"two entries have the key {entry.key}")
         sha256 = bytes_digest(entry.data)
         if sha256 not in places:
-            packed = zlib.compress(entry.data, _LEVEL)
-            stored, compression = (packed, "zlib") if len(packed) < len(entry.data) else (entry.data, "raw")
+            stored, compression = (packed or {}).get(sha256) or _pack(entry.data)
             places[sha256] = (len(blobs), len(stored), compression)
             blobs += stored
         offset, length, compression = places[sha256]
@@ -88,6 +94,36 @@ def encode(entries: Iterable[ArchiveEntry]) -> bytes:
         index.append(facts | place)
     text = canonical_json({"entries": index})
     return _PREFIX.pack(MAGIC, len(text), bytes.fromhex(bytes_digest(text))) + text + bytes(blobs)
+
+
+def _pack(data: bytes) -> Packed:
+    packed = zlib.compress(data, _LEVEL)
+    return (packed, "zlib") if len(packed) < len(data) else (data, "raw")
+
+
+def decode(data: bytes) -> tuple[list[ArchiveEntry], dict[str, Packed]]:
+    """The entries of an archive, and their blobs as it has them, by the sha256 of the raw bytes; ValueError if any of it
+    is damaged."""
+    entries: list[ArchiveEntry] = []
+    packed: dict[str, Packed] = {}
+    raw: dict[str, bytes] = {}
+    try:
+        rows = read_index(data)
+        first = _PREFIX.size + _PREFIX.unpack_from(data)[1]
+        for row in rows:
+            offset, stored, sha256 = row.pop("offset"), row.pop("stored"), row.pop("sha256")
+            compression = row.pop("compression")
+            del row["size"]  # The digest says as much.
+            if sha256 not in raw:
+                blob = data[first + offset : first + offset + stored]
+                raw[sha256] = zlib.decompress(blob) if compression == "zlib" else blob
+                packed[sha256] = blob, compression
+                if bytes_digest(raw[sha256]) != sha256:
+                    raise ValueError(f"{row['key']} is damaged")
+            entries.append(ArchiveEntry(**row, data=raw[sha256]))
+    except (zlib.error, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"an archive of cubins is damaged: {error}") from None
+    return entries, packed
 
 
 def index_digest(data: bytes) -> str:
@@ -117,11 +153,13 @@ class Place(NamedTuple):
     """CRC-32 of the cubin."""
 
 
-def write_archive(path: Path, entries: Iterable[ArchiveEntry]) -> tuple[str, dict[str, Place]]:
+def write_archive(
+    path: Path, entries: Iterable[ArchiveEntry], packed: Mapping[str, Packed] | None = None
+) -> tuple[str, dict[str, Place]]:
     """Writes an archive, unless it is there already; returns the sha256 of its index in hexadecimal, and where the
-    blobs are by their keys."""
+    blobs are by their keys.  Arguments as for `encode`."""
     entries = list(entries)
-    data = encode(entries)
+    data = encode(entries, packed)
     write_if_changed(path, data)
     crcs = {entry.key: zlib.crc32(entry.data) for entry in entries}
     places = {

@@ -1,12 +1,14 @@
-"""What a wheel of some architectures says of its build: `.dist-info/kbuild.json`, by which `kbuild merge` makes the
-wheel of all of them.
+"""What a wheel of some architectures, or a part of a build, says of its build: `.dist-info/kbuild.json`, by which
+`kbuild merge` makes the wheel of all of them.
 
     inputs         what went into the build, mostly as digests: wheels are of one project where these are equal
     manifest       kernels.toml, checked: what tables are made from
     distribution   METADATA, the project's own files and licences, by name
     rows           the variants with the facts of their cubins, as `assemble.write_archives` returns them
+    part           of a part: which variants it has, and how many there are; null in a wheel
+    zlib           the zlib that compressed the cubins
 
-The archives of cubins lie in the wheel itself.  A wheel of all architectures has no such file.
+The archives of cubins lie in the wheel or part itself.  A wheel of all architectures has no such file.
 
 A value of the manifest is written with its class, `{"Axis": {"name": "BLOCK", …}}`, and read back only as one of the
 classes that a manifest consists of.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
@@ -27,10 +29,30 @@ from kbuild.aot.manifest.model import Manifest
 
 FILE = "kbuild.json"
 """Its place in the wheel's `.dist-info`."""
-_FORMAT = 1
+_FORMAT = 2
 _NOT_NEEDED = ("files", "identity", "made_from", "name", "serialized", "size", "variant", "warnings")
 """Facts that the tables of a package do not depend on; warnings may name files of another checkout, from which the
 cache has the cubin."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which of a project's variants a part has."""
+
+    shard: str
+    """The shard, as `--shard` takes it."""
+    kernels: tuple[str, ...]
+    """The kernels that were named; empty where all were meant."""
+    counts: Mapping[str, Mapping[str, int]]
+    """How many variants there are in all, by architecture of the part and kernel."""
+    places: tuple[int, ...]
+    """For each row of the record, its number among the variants of its kernel and architecture, from 0."""
+
+    @staticmethod
+    def decode(fields: Mapping[str, Any]) -> Coverage:
+        """The one with these fields, as JSON has them."""
+        sequences = {name: tuple(fields[name]) for name in ("kernels", "places")}
+        return Coverage(**{**fields, **sequences})
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,10 @@ class Record:
     """The architectures of the wheel."""
     rows: Sequence[tuple[Variant, dict[str, Any]]]
     """Its variants, with their facts and where their code is."""
+    part: Coverage | None = None
+    """Which variants they are; None in a wheel, which has all of its architectures."""
+    zlib: str = ""
+    """The version of zlib that compressed the cubins."""
 
 
 def encode(record: Record) -> bytes:
@@ -59,6 +85,8 @@ def encode(record: Record) -> bytes:
             "distribution": record.distribution,
             "archs": record.archs,
             "rows": [_encoded_row(*row) for row in record.rows],
+            "part": asdict(record.part) if record.part else None,
+            "zlib": record.zlib,
         }
     )
 
@@ -73,7 +101,11 @@ def decode(data: bytes) -> Record:
         if not isinstance(manifest, Manifest):
             raise ValueError("it has no manifest")
         rows = [_decoded_row(row) for row in found["rows"]]
-        return Record(found["inputs"], manifest, found["distribution"], tuple(found["archs"]), rows)
+        part = Coverage.decode(found["part"]) if found["part"] is not None else None
+        if part and len(part.places) != len(rows):
+            raise ValueError(f"it has {len(rows)} variants, and places for {len(part.places)}")
+        archs = tuple(found["archs"])
+        return Record(found["inputs"], manifest, found["distribution"], archs, rows, part, found["zlib"])
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 

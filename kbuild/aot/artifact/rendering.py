@@ -8,6 +8,7 @@ is written as a literal of the language in question.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,6 +37,9 @@ from kbuild.aot.op.tables import OperatorTable
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.targets import TARGETS
 from kbuild.tensor_map import SWIZZLES, TensorMapType, element_type, number_of
+
+_NOT_PLAIN = re.compile(rb'[^ -~]|["\\?]')
+"""Bytes that are written as escapes in strings of C."""
 
 FILES = {
     **{
@@ -272,8 +276,8 @@ def _map_context(text: str) -> dict[str, Any]:
 def c_string(text: str) -> str:
     """A C string literal: everything but plain ASCII is written as octal escapes, as are `?` (trigraphs),
     quotes, backslashes."""
-    plain = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
-    return f'"{plain}"'
+    plain = _NOT_PLAIN.sub(lambda match: b"\\%03o" % match[0][0], text.encode())
+    return f'"{plain.decode()}"'
 
 
 def c_doc(kernel: _KernelContext) -> str:

@@ -26,13 +26,14 @@ FILE = "sboms/kbuild.cdx.json"
 
 _KBUILD = {"type": "application", "licenses": [{"license": {"id": "Apache-2.0"}}]}
 _LLVM_LICENSE = [{"expression": "Apache-2.0 WITH LLVM-exception"}]
+_NVIDIA = {
+    "supplier": {"name": "NVIDIA Corporation"},
+    "licenses": [{"license": {"name": "NVIDIA CUDA Toolkit End User License Agreement"}}],
+}
 _TOOLS: dict[str, dict[str, Any]] = {
     "kbuild": _KBUILD,
-    "ptxas": {
-        "type": "application",
-        "supplier": {"name": "NVIDIA Corporation"},
-        "licenses": [{"license": {"name": "NVIDIA CUDA Toolkit End User License Agreement"}}],
-    },
+    "ptxas": {"type": "application", **_NVIDIA},
+    "nvrtc": {"type": "library", **_NVIDIA},
     "llvmlite": {"type": "library", "licenses": [{"license": {"id": "BSD-2-Clause"}}]},
     "LLVM": {"type": "library", "licenses": _LLVM_LICENSE},
     "clang": {"type": "application", "licenses": _LLVM_LICENSE},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kbuild.aot.identity import bytes_digest
 from kbuild.aot.manifest.model import language_of
+from kbuild.aot.syntax import syntax_tree
 from kbuild.compiler.cuda.includes import closure
 from kbuild.compiler.frontend.sources import lookup
 from kbuild.errors import UsageError
@@ -48,7 +49,7 @@ def _included(file: Path, root: Path, include: Collection[str]) -> Iterator[Path
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = syntax_tree(file)
     except (SyntaxError, ValueError, RecursionError):
         return  # The kernel that needs it reports that.
     folder = str(file.parent)

@@ -10,6 +10,7 @@ import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from kbuild.aot.artifact.rendering import PackageTable
@@ -71,14 +72,14 @@ class Code:
     facts: Mapping[str, Any]
     is_ptx: bool
 
-    @property
+    @cached_property
     def args(self) -> tuple[tuple[str, str], ...]:
         """Run-time arguments with their types and hints; of a tensor descriptor its base."""
         return tuple(
             (name, type_) for name, type_, extent in expanded(self.variant.signature) if extent is None
         )
 
-    @property
+    @cached_property
     def extents(self) -> tuple[tuple[str, str, DescriptorExtent], ...]:
         """What the launcher also reads from tensors: name, type, and which extent it is."""
         return tuple(
@@ -91,7 +92,7 @@ class Code:
         """Names and types of the launcher's parameters: arguments, those that the grid alone needs, extents."""
         return [*self.args, *grid_args, *((name, type_) for name, type_, _ in self.extents)]
 
-    @property
+    @cached_property
     def target(self) -> CodeTarget:
         """The devices that it runs on."""
         arch = self.facts["arch"]

@@ -1,9 +1,12 @@
-"""The last step of a build: cubins and their facts become archives, tables, launcher and wheel."""
+"""The last step of a build: cubins and their facts become archives, tables, launcher and wheel; or, of a shard, the
+part that `merge.py` joins with others.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Any
 from kbuild import __version__
 from kbuild.aot import toolchain
 from kbuild.aot.artifact import record, rendering, sbom, tables, wheel
-from kbuild.aot.artifact.archive import ArchiveEntry, Place, write_archive
+from kbuild.aot.artifact.archive import ArchiveEntry, Packed, Place, write_archive
 from kbuild.aot.artifact.distribution import Distribution, read_distribution
 from kbuild.aot.artifact.partial import partial_package
 from kbuild.aot.artifact.platforms import Platform, parse_platform, platform_tag
@@ -27,11 +30,12 @@ from kbuild.aot.build.plan import (
     made_of,
     manifest_digest,
 )
-from kbuild.aot.identity import bytes_digest
+from kbuild.aot.identity import bytes_digest, digest
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest, Package
+from kbuild.aot.shards.shard import Shard
 from kbuild.compiler.backend import ptxas_wheels
 from kbuild.errors import ToolError
 from kbuild.targets import devices_of
@@ -39,13 +43,17 @@ from kbuild.tensor_map import TensorMapType
 
 SHIPPED = ("*.py", "*.pyi", "*.so", "*.kbz", "*.h", "*.cmake", "py.typed")
 """Files of the package's directory that go into the wheel."""
+PART = ".part"
+"""The suffix of a part of a build."""
+_LONGEST_LABEL = 60
+"""Characters of kernels' names in that of a part."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """One variant with the files of its compilation in the build directory."""
+    """One variant with what its compilation made."""
 
-    job: Job
+    variant: Variant
     facts: dict[str, Any]
     cubin: bytes
     ptx: bytes | None
@@ -71,21 +79,22 @@ class Contents:
 
 
 def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) -> Path:
-    """Makes `package/<name>` and the wheel within the build directory; returns the path of the wheel."""
+    """Makes `package/<name>` and the wheel, or the part, within the build directory; returns the path of that."""
     fields = json.loads(package)
     project = Path(settings["project"])
     manifest = load(project / "kernels.toml", settings["manifest"])
     if manifest_digest(manifest) != fields["manifest"]:
         raise ToolError("kernels.toml changed during the build", help="run kbuild build again")
     # Before anything is read: the files, when they are read, are compared with these.
-    identity = made_of(bytes_digest(package), _records(build, fields["jobs"]))
-    _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
-    built = [_read(build, file) for file in fields["jobs"]]
+    is_part = "part" in fields
+    jobs = [_job(build, file) for file in fields["jobs"]]
+    identity = made_of(bytes_digest(package), _records(build, jobs, is_part))
+    if not is_part:
+        _made(build, LAUNCHER_JOB, LAUNCHER_RECORD)
+    built = [_read(build, job, manifest) for job in jobs]
     distribution = read_distribution(project, manifest.package)
     if distribution.digest != fields["inputs"]["distribution"]:
         raise ToolError("the project's own files changed during the build", help="run kbuild build again")
-    asked = fields["inputs"]["platform"]
-    platform = parse_platform(asked) if asked else None
     directory = build / "package" / manifest.package.path
     shutil.rmtree(build / "package", ignore_errors=True)
     contents = Contents(
@@ -96,7 +105,12 @@ def assemble(package: bytes, settings: Mapping[str, Any], build: Path = Path()) 
         distribution,
         toolchain.llvm_versions(),
     )
-    name, data = pack(contents, build / "package", fields["cc"], platform, (build / LAUNCHER).parent)
+    if is_part:
+        name, data = pack_part(contents, build / "package", record.Coverage.decode(fields["part"]))
+    else:
+        asked = fields["inputs"]["platform"]
+        platform = parse_platform(asked) if asked else None
+        name, data = pack(contents, build / "package", fields["cc"], platform, (build / LAUNCHER).parent)
     path = build / "wheel" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     package_files = wheel.read_tree(directory, ["*"], build)
@@ -122,6 +136,7 @@ def pack(
     distribution = contents.distribution.versioned(package.version)
     directory = folder / package.path
     versions = {str(facts["ptxas_version"]) for _, facts in contents.rows}
+    nvrtc = {str(facts["nvrtc_version"]) for _, facts in contents.rows if facts["nvrtc_version"]}
     driver = driver_of(package, versions)
     rendering.render(directory, tables.make_table(manifest, contents.rows, driver))
     symbol = rendering.symbol_of(package.name)
@@ -131,6 +146,7 @@ def pack(
     tools = {
         "kbuild": __version__,
         "ptxas": ", ".join(sorted(versions)),
+        **({"nvrtc": ", ".join(sorted(nvrtc))} if nvrtc else {}),
         compiler: compiler_version,
         **contents.llvm,
     }
@@ -142,8 +158,33 @@ def pack(
     return wheel.make_wheel(files, package, distribution, tag, epoch, driver, information)
 
 
-def _recorded(contents: Contents) -> record.Record:
-    """What the wheel of some architectures says of its build, for `merge`."""
+def pack_part(contents: Contents, folder: Path, part: record.Coverage) -> tuple[str, bytes]:
+    """The name and the bytes of a part of a build; `folder` has its archives.
+
+    It is laid out as a wheel, but for what needs the facts of all cubins: tables, launcher and metadata.
+    """
+    package, project = contents.manifest.package, contents.distribution
+    version = partial_package(package, contents.archs).version
+    entries = {
+        **wheel.read_tree(folder / package.path, ["*.kbz"], folder),
+        **project.files,
+        **{f"{project.info}/licenses/{path}": data for path, data in project.licenses.items()},
+        f"{project.info}/{record.FILE}": record.encode(_recorded(contents, part)),
+    }
+    name = "-".join([project.name, version, *_label(part.kernels), Shard.parse(part.shard).label])
+    return f"{name}{PART}", wheel.packed(entries, project.info, contents.inputs["epoch"])
+
+
+def _label(kernels: Sequence[str]) -> list[str]:
+    """The kernels that a part is of, for its name; none where it is of all."""
+    text = "+".join(kernels)
+    if len(text) > _LONGEST_LABEL:
+        text = f"{len(kernels)}kernels_{digest(list(kernels))[:8]}"
+    return [text] if text else []
+
+
+def _recorded(contents: Contents, part: record.Coverage | None = None) -> record.Record:
+    """What the wheel of some architectures, or a part, says of its build, for `merge`."""
     project = contents.distribution
     distribution = {
         "name": project.name,
@@ -155,31 +196,43 @@ def _recorded(contents: Contents) -> record.Record:
         "files": sorted(project.files),
     }
     inputs = {**contents.inputs, "llvm": contents.llvm}
-    return record.Record(inputs, contents.manifest, distribution, contents.archs, contents.rows)
+    return record.Record(
+        inputs,
+        contents.manifest,
+        distribution,
+        contents.archs,
+        contents.rows,
+        part,
+        zlib.ZLIB_RUNTIME_VERSION,
+    )
 
 
 def write_archives(
-    directory: Path, manifest: Manifest, built: Sequence[Built]
+    directory: Path,
+    manifest: Manifest,
+    built: Sequence[Built],
+    packed: Mapping[str, Packed] | None = None,
 ) -> list[tuple[Variant, dict[str, Any]]]:
     """Writes `<arch>.kbz` for each architecture; returns the variants with their facts, which say where the
     code is.
 
     Added to the facts of compilation are `archive` (name without suffix), `archive_sha256` (of its index),
     `key` and `place`, and `ptx_key` and `ptx_place` where the PTX is shipped too; `params` have the types of
-    the signature, those of `portable` as well.
+    the signature, those of `portable` as well.  `packed` are blobs that are compressed already, as for
+    `archive.encode`.
     """
     archives: dict[str, dict[str, Any]] = {}
     places: dict[str, dict[str, Place]] = {}
     for arch in manifest.package.archs:
-        chosen = [one for one in built if one.job.variant.arch == arch]
+        chosen = [one for one in built if one.variant.arch == arch]
         if chosen:
             entries = [entry for one in chosen for entry in _entries(one, manifest)]
-            digest, by_key = write_archive(directory / f"{arch}.kbz", entries)
-            archives[arch] = {"archive": arch, "archive_sha256": digest}
+            index, by_key = write_archive(directory / f"{arch}.kbz", entries, packed)
+            archives[arch] = {"archive": arch, "archive_sha256": index}
             places[arch] = by_key
     rows: list[tuple[Variant, dict[str, Any]]] = []
     for one in built:
-        variant = one.job.variant
+        variant = one.variant
         found, name = places[variant.arch], key(one)
         facts: dict[str, Any] = _typed(one.facts, variant) | archives[variant.arch]
         facts |= {"key": name, "place": found[name]}
@@ -204,7 +257,7 @@ def _typed(facts: dict[str, Any], variant: Variant) -> dict[str, Any]:
 
 def _ships_ptx(built: Built, manifest: Manifest) -> bool:
     """Whether the PTX of a variant goes into the package."""
-    return built.ptx is not None and built.job.variant.arch in manifest.package.ptx_archs
+    return built.ptx is not None and built.variant.arch in manifest.package.ptx_archs
 
 
 def driver_of(package: Package, versions: Iterable[str]) -> int:
@@ -225,11 +278,11 @@ def driver_of(package: Package, versions: Iterable[str]) -> int:
 
 def key(built: Built) -> str:
     """The name of a cubin in archive and table: kernel and variant, readable."""
-    return f"{built.job.variant.kernel}.{built.job.variant.file_name}"
+    return f"{built.variant.kernel}.{built.variant.file_name}"
 
 
 def _entries(built: Built, manifest: Manifest) -> list[ArchiveEntry]:
-    variant = built.job.variant
+    variant = built.variant
 
     def entry(name: str, kind: str, data: bytes, facts: Mapping[str, Any]) -> ArchiveEntry:
         launch = {"shared": facts["shared"], "num_warps": facts["warps"], "registers": facts["registers"]}
@@ -243,10 +296,14 @@ def _entries(built: Built, manifest: Manifest) -> list[ArchiveEntry]:
     return entries
 
 
-def _records(build: Path, jobs: Sequence[str]) -> list[bytes]:
-    """The records of what the package is made of, the launcher's first."""
-    stems = [Job.decode(json.loads((build / file).read_bytes())).record for file in jobs]
-    return [(build / record).read_bytes() for record in (LAUNCHER_RECORD, *stems)]
+def _job(build: Path, file: str) -> Job:
+    return Job.decode(json.loads((build / file).read_bytes()))
+
+
+def _records(build: Path, jobs: Sequence[Job], is_part: bool) -> list[bytes]:
+    """The records of what the package is made of, the launcher's first, which a part has not."""
+    names = [*([] if is_part else [LAUNCHER_RECORD]), *(job.record for job in jobs)]
+    return [(build / name).read_bytes() for name in names]
 
 
 def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -260,11 +317,12 @@ def _made(build: Path, job: str, record: str) -> tuple[dict[str, Any], dict[str,
     return found
 
 
-def _read(build: Path, file: str) -> Built:
-    """A job's results."""
-    job = Job.decode(json.loads((build / file).read_bytes()))
-    facts, files = _made(build, file, job.record)
+def _read(build: Path, job: Job, manifest: Manifest) -> Built:
+    """A job's results; PTX only where it is shipped, for not to hold that of ten thousand variants."""
+    facts, files = _made(build, job.file, job.record)
     ptx = files.get(job.portable_ptx)
     if ptx is None and not devices_of(facts["arch"], is_ptx=True).are_alike:
         ptx = files[f"{job.stem}.ptx"]
-    return Built(job, facts, files[f"{job.stem}.cubin"], ptx)
+    if job.variant.arch not in manifest.package.ptx_archs:
+        ptx = None
+    return Built(job.variant, facts, files[f"{job.stem}.cubin"], ptx)

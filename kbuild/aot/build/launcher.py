@@ -9,6 +9,7 @@ functions come from the process, the driver's by dlopen.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sysconfig
@@ -98,24 +99,30 @@ def core_command(cc: Sequence[str], output: str, headers: str = "") -> list[str]
 
 
 def core_commands(cc: Sequence[str], headers: str = "") -> list[list[str]]:
-    """The commands that a build gives to `compile_launcher`."""
+    """The commands of the step that compiles the proper parts of the libraries, whose job is `plan.launcher_job`."""
     return [core_command(cc, output, headers) for output in (LAUNCHER, LIBRARY_CORE)]
 
 
-def compile_launcher(job: bytes, commands: Sequence[Sequence[str]], cache: Cache) -> None:
-    """The step of a build, in its directory, that compiles the proper parts of the libraries by `core_command`s, or
-    takes them from the cache: they are the same for all packages."""
+def compile_launcher(job: bytes, cache: Cache) -> None:
+    """The step of a build, in its directory, that compiles the proper parts of the libraries."""
+    found = core_objects(job, cache, Path(LAUNCHER).parent)
+    made = {output: found[Path(output).name] for output in (LAUNCHER, LIBRARY_CORE)}
+    records.write(Path(), LAUNCHER_RECORD, made, bytes_digest(job))
+
+
+def core_objects(job: bytes, cache: Cache, folder: Path) -> dict[str, bytes]:
+    """The object files of that job, by the names of `CORES`: from the cache, for they are the same for all packages,
+    or compiled in `folder`."""
     identity = bytes_digest(job)
     found = cache.get(identity)
     if found is None:
-        with tempfile.TemporaryDirectory(prefix=".launcher-", dir=Path(LAUNCHER).parent) as folder:
-            made = {name: Path(folder, name) for name in CORES}
-            for command in commands:
+        with tempfile.TemporaryDirectory(prefix=".launcher-", dir=folder) as place:
+            made = {name: Path(place, name) for name in CORES}
+            for command in json.loads(job)["launcher"]:
                 toolchain.run([*command[:-1], str(made[Path(command[-1]).name])], Path())
             found = {name: path.read_bytes() for name, path in made.items()}
         cache.put(identity, found)
-    made = {output: found[Path(output).name] for output in (LAUNCHER, LIBRARY_CORE)}
-    records.write(Path(), LAUNCHER_RECORD, made, identity)
+    return found
 
 
 def tables_command(cc: Sequence[str], output: str) -> list[str]:

@@ -8,9 +8,10 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ninja.ninja_syntax import Writer
@@ -50,11 +51,21 @@ class NinjaOutcome:
     """Edges that failed."""
     text: str = ""
     """What ninja itself printed."""
+    said: tuple[tuple[str, str], ...] = ()
+    """The steps that printed, and their lines."""
+    ended: Mapping[str, float] = field(default_factory=dict)
+    """When each step was done, seconds since ninja began."""
 
     def after(self, first: NinjaOutcome) -> NinjaOutcome:
         """The outcome of both runs, this one being the second."""
         steps = (*first.steps, *(step for step in self.steps if step not in first.steps))
-        return replace(self, steps=steps, printed=first.printed + self.printed)
+        return replace(
+            self,
+            steps=steps,
+            printed=first.printed + self.printed,
+            said=first.said + self.said,
+            ended={**first.ended, **self.ended},
+        )
 
 
 def text(plan: Plan) -> str:
@@ -148,6 +159,20 @@ def _bind(process: int, life: int) -> None:
         fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)
 
 
+def step_times(build: Path) -> dict[str, tuple[float, float]]:
+    """When the steps that made files began and ended, by file: seconds since the ninja that ran them did.
+
+    Of each file it is the last step that made it, in whichever build.  Lines of another form are left out.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    with suppress(OSError):
+        for line in (build / STATE / ".ninja_log").read_text(errors="replace").splitlines():
+            words = line.split("\t")
+            if len(words) == 5 and words[0].isdigit() and words[1].isdigit():
+                found[words[3]] = int(words[0]) / 1000, int(words[1]) / 1000
+    return found
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Interrupts ninja, which ends its commands and removes what they left half done."""
     process.send_signal(signal.SIGINT)
@@ -170,6 +195,9 @@ class _Reader:
         self._failing: tuple[str, int] | None = None
         self._skip = 0
         self._text: list[str] = []
+        self._began = time.monotonic()
+        self._said: list[tuple[str, str]] = []
+        self._ended: dict[str, float] = {}
 
     def line(self, line: str) -> None:
         status, failed = _STATUS_LINE.match(line), _FAILED.match(line)
@@ -177,6 +205,7 @@ class _Reader:
             self._end_failure()
         if status:
             self._steps.append(status[3])
+            self._ended[status[3]] = time.monotonic() - self._began
             self._step(int(status[1]), int(status[2]), status[3])
         elif failed:
             self._failing = (failed[2].split(" ")[0], int(failed[1] or 1))
@@ -189,6 +218,8 @@ class _Reader:
             self._text.append(line)
         else:
             self._printed.append(line)
+            if self._steps:
+                self._said.append((self._steps[-1], line))
 
     def _end_failure(self) -> None:
         if self._failing:
@@ -198,5 +229,11 @@ class _Reader:
     def outcome(self, code: int) -> NinjaOutcome:
         self._end_failure()
         return NinjaOutcome(
-            code, tuple(self._steps), tuple(self._printed), tuple(self._failures), "\n".join(self._own)
+            code,
+            tuple(self._steps),
+            tuple(self._printed),
+            tuple(self._failures),
+            "\n".join(self._own),
+            tuple(self._said),
+            self._ended,
         )

@@ -7,14 +7,15 @@ does not change the identity, a comment for one, leaves the file as it is, and n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from kbuild.aot.identity import bytes_digest, canonical_json, digest, request_digest
 from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.model import Kernel, Manifest, Package, Value
+from kbuild.options import CompileOptions
 from kbuild.targets import find_target
 
 STATE = ".kbuild"
@@ -32,7 +33,7 @@ HEADERS = f"{STATE}/headers"
 LAUNCHER_JOB = f"{STATE}/launcher.json"
 LAUNCHER_RECORD = f"{STATE}/launcher.o.json"
 WHEEL = f"{STATE}/wheel.json"
-"""Record of the last step: `wheel` is the path of the wheel within the build directory."""
+"""Record of the last step: `wheel` is the path of the wheel, or of the part, within the build directory."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Job:
     portable: str = ""
     """Digest of all that goes into PTX for newer GPUs, for when the cubin's own does not run there; empty where
     none is wanted."""
+    like: str = ""
+    """The `stem` of an earlier variant with the same cubin, as where only the facts differ that dispatch asks for; that one
+    is compiled for both."""
 
     @cached_property
     def stem(self) -> str:
@@ -77,6 +81,10 @@ class Job:
 
     def encode(self) -> bytes:
         """The job as canonical JSON."""
+        return canonical_json(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """What `decode` makes the job of."""
         fields = {
             "variant": str(self.variant),
             "source": self.source,
@@ -88,7 +96,8 @@ class Job:
             "source_digest": self.source_digest,
             "options": self.variant.options.requested(),
         }
-        return canonical_json(fields | rest | ({"portable": self.portable} if self.portable else {}))
+        optional = {name: value for name in ("portable", "like") if (value := getattr(self, name))}
+        return fields | rest | optional
 
     @staticmethod
     def decode(fields: Mapping[str, object]) -> Job:
@@ -107,6 +116,11 @@ class Job:
         if self.constexprs:
             words += ["-c", ",".join(f"{name}={_word(value)}" for name, value in self.constexprs)]
         return shlex.join(words + self.variant.options.arguments())
+
+
+@lru_cache(maxsize=4096)
+def _code(options: CompileOptions) -> Mapping[str, object]:
+    return options.code()
 
 
 def _word(value: Value) -> str:
@@ -149,6 +163,10 @@ class Plan:
     """The steps; those that compile variants stand in the order of the jobs."""
     files: tuple[tuple[str, bytes], ...]
     """Files to write first, where they differ: names within the build directory, and contents."""
+    compiler: str
+    """Digest of the compiler."""
+    tools: Mapping[str, str]
+    """Digests of the programs and libraries that it runs."""
 
 
 def plan(
@@ -166,33 +184,51 @@ def plan(
     lines to digests that know these; `compiler` and `tools` are digests as well.  `package`, if given, is
     the other inputs of the package besides manifest and cubins; without it no package is made.  Its entry
     `launcher` is the command that compiles the launcher, whose sources and compiler have the digests
-    `templates` and `cc_digest`.
+    `templates` and `cc_digest`; a part of a build has none.
     """
+    kernels = {kernel.name: kernel for kernel in manifest.kernels}
     jobs = tuple(
-        job_of(manifest.kernel(variant.kernel), variant, sources, compiler, tools, places, manifest.package)
-        for variant in expansion.variants
+        each_once(
+            job_of(kernels[variant.kernel], variant, sources, compiler, tools, places, manifest.package)
+            for variant in expansion.variants
+        )
     )
-    edges = [_compile_edge(job) for job in jobs]
     files = [(job.file, job.encode()) for job in jobs]
+    edges = [_compile_edge(job, text) for job, (_, text) in zip(jobs, files)]
     if package is not None:
         everything = canonical_json(
             {"manifest": manifest_digest(manifest), "jobs": [job.file for job in jobs], **package}
         )
-        launcher = canonical_json({name: package[name] for name in ("templates", "cc_digest", "launcher")})
         files.append((PACKAGE, everything))
         files.append(
             (f"{STATE}/assemble.json", canonical_json({"package": PACKAGE}))
         )  # Short, as all jobs are.
-        files.append((LAUNCHER_JOB, launcher))
-        # First, for the last steps to have nothing left but what needs the cubins.
-        edges.insert(0, _launcher_edge(launcher))
+        if "launcher" in package:
+            launcher = launcher_job(package)
+            files.append((LAUNCHER_JOB, launcher))
+            # First, for the last steps to have nothing left but what needs the cubins.
+            edges.insert(0, _launcher_edge(launcher))
         edges.append(_package_edge(everything, manifest.package.name, edges))
-    return Plan(jobs, tuple(edges), tuple(files))
+    return Plan(jobs, tuple(edges), tuple(files), compiler, tools)
+
+
+def each_once(jobs: Iterable[Job]) -> Iterator[Job]:
+    """The jobs, of which those with equal cubins refer to the first of them."""
+    first: dict[tuple[str, str], str] = {}
+    for job in jobs:
+        stem = first.setdefault((job.identity, job.portable), job.stem)
+        yield job if stem == job.stem else replace(job, like=stem)
+
+
+def launcher_job(package: Mapping[str, Any]) -> bytes:
+    """The job of the step that compiles the launcher, from the inputs of a package."""
+    return canonical_json({name: package[name] for name in ("templates", "cc_digest", "launcher")})
 
 
 def made_of(identity: str, records: Iterable[bytes]) -> str:
-    """Digest of all inputs of the last step: its identity, and the records of what it reads."""
-    return digest([identity, *(bytes_digest(record) for record in records)])
+    """Digest of all inputs of a step: its identity, and the records of what it reads, if anything."""
+    read = [bytes_digest(record) for record in records]
+    return digest([identity, *read]) if read else identity
 
 
 def is_last(job: bytes) -> bool:
@@ -221,14 +257,14 @@ def job_of(
         "signature": variant.signature,
         "constexprs": sorted(constexprs),
         "target": variant.arch,
-        "options": variant.options.code(),
+        "options": _code(variant.options),
     }
     if places and variant.options.names_lines:
         request["places"] = [kernel.source, places[kernel.name]]
     source = sources[kernel.name]
     identity, portable = request_digest(request, source, compiler, tools), ""
     if package and variant.arch in package.ptx_archs and find_target(variant.arch).accelerated_arch:
-        request["options"] = variant.portable().options.code()
+        request["options"] = _code(variant.portable().options)
         portable = request_digest(request, source, compiler, tools)
     return Job(variant, kernel.source, kernel.function, constexprs, identity, source, portable)
 
@@ -249,9 +285,11 @@ def _launcher_edge(job: bytes) -> Edge:
     )
 
 
-def _compile_edge(job: Job) -> Edge:
+def _compile_edge(job: Job, text: bytes) -> Edge:
+    """The step that compiles a variant; `text` is the encoded job."""
     outputs = tuple(f"{job.stem}.{suffix}" for suffix in ("cubin", "json", "ptx"))
-    return Edge(job.file, outputs, job.record, bytes_digest(job.encode()), f"compile {job.variant.name}")
+    needed = (f"{job.like}.json",) if job.like else ()
+    return Edge(job.file, outputs, job.record, bytes_digest(text), f"compile {job.variant.name}", needed)
 
 
 def _package_edge(package: bytes, name: str, others: Sequence[Edge]) -> Edge:

@@ -18,6 +18,7 @@ from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import compile_job
 from kbuild.aot.build.plan import STATE, Job, is_last
 from kbuild.aot.files import why
+from kbuild.aot.shards.costs import TOOK
 from kbuild.errors import InternalError, KbuildError, render
 
 CACHED = "@cached"
@@ -54,11 +55,12 @@ def run(job: bytes) -> int:
             from kbuild.aot.build.launcher import compile_launcher  # As above.
 
             cache = settings.get("cache")
-            compile_launcher(job, fields["launcher"], Cache(Path(cache) if cache else None))
+            compile_launcher(job, Cache(Path(cache) if cache else None))
         else:
             os.chdir(settings["project"])
-            if compile_job(Job.decode(fields), settings, build):
-                print(CACHED)
+            compiling, before = Job.decode(fields), _cpu_seconds()
+            is_cached = compile_job(compiling, settings, build)
+            print(CACHED if is_cached else f"{TOOK} {_cpu_seconds() - before:.3f} {compiling.variant.name}")
     except KbuildError as error:
         print(render(error))
         return 1
@@ -74,3 +76,9 @@ def run(job: bytes) -> int:
     finally:
         os.chdir(build)  # Where a worker's next job expects to be.
     return 0
+
+
+def _cpu_seconds() -> float:
+    """What this process and the ended ones that it started have used."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system

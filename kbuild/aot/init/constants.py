@@ -358,7 +358,12 @@ class ConstantsReader:
             self.found.axes[name] = [False, True]
             self.found.axis_guesses.append(Guess(name, "guessed: the caller's choice"))
         else:
-            value = number_for(name, blocks if is_block(name, self.uses) else 0)
+            is_a_layout = self.uses.kernel.is_gluon and "layout" in name.lower()
+            value = (
+                "gl.AutoLayout()"
+                if is_a_layout
+                else number_for(name, blocks if is_block(name, self.uses) else 0)
+            )
             self.found.values[name] = value
             self.found.guesses.append(Guess(name, f"guessed {value}"))
 

@@ -11,7 +11,7 @@ from typing import Any
 from kbuild.aot.init.constants import Constants, ConstantsReader, candidates_of
 from kbuild.aot.init.extents import ExtentsReader, NoExtent, Term, size_of
 from kbuild.aot.init.guesses import AXES, TYPES, Guess, element_type, is_float_name
-from kbuild.aot.init.launches import Launch, NoExpression, launches_of, stride_axes
+from kbuild.aot.init.launches import Launch, NoExpression, launches_of, layout_text, stride_axes
 from kbuild.aot.init.source import KernelSource, SourceFile
 from kbuild.aot.init.uses import Uses, read_uses
 from kbuild.aot.init.verifying import LARGEST_TUNED, LARGEST_VERIFIED, launches_for
@@ -144,9 +144,12 @@ def _descriptor(
     """The type of a tensor descriptor, with the blocks that the wrapper gives it."""
     for launch, node in passed:
         made = launch.resolved(node)
-        if isinstance(made, ast.Call) and made.args and isinstance(made.args[-1], ast.List | ast.Tuple):
+        given = [launch.resolved(one) for one in made.args] if isinstance(made, ast.Call) else []
+        is_last = uses.kernel.is_gluon and given and not isinstance(given[-1], ast.List | ast.Tuple)
+        layout = layout_text(given.pop()) if is_last else ""
+        if given and isinstance(given[-1], ast.List | ast.Tuple):
             try:
-                sizes = [launch.expression(size) for size in made.args[-1].elts]
+                sizes = [launch.expression(size) for size in given[-1].elts]
             except NoExpression:
                 continue
             if (
@@ -154,7 +157,7 @@ def _descriptor(
                 and all(size.isidentifier() or size.isdigit() for size in sizes)
                 and any(size != "1" for size in sizes)
             ):
-                return f"tensordesc<{{{axis}}}[{', '.join(sizes)}]>"
+                return f"tensordesc<{{{axis}}}[{', '.join(sizes)}]{layout and f',{layout}'}>"
     draft.guess("args", name, "guessed blocks of 64: write those that the kernel loads")
     return f"tensordesc<{{{axis}}}[{', '.join(['64'] * uses.descriptors[name])}]>"
 

@@ -126,7 +126,7 @@ def is_block(name: str, uses: Uses) -> bool:
     return any(
         isinstance(node, ast.Call)
         and last_name(node.func) == "arange"
-        and any(isinstance(n, ast.Name) and n.id == name for given in node.args for n in ast.walk(given))
+        and any(isinstance(n, ast.Name) and n.id == name for given in node.args[:2] for n in ast.walk(given))
         for node in ast.walk(uses.kernel.node)
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,10 +12,16 @@ from kbuild.aot.init.guesses import AXES
 from kbuild.aot.init.source import KernelSource, SourceFile
 from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, last_name
 from kbuild.aot.manifest.expressions import NUM_SMS
-from kbuild.aot.manifest.kinds import Name
+from kbuild.aot.manifest.kinds import ConstexprKind, Name, is_layout
 
 _CALLS = {"cdiv": "cdiv", "ceil_div": "cdiv", "ceildiv": "cdiv", "next_power_of_2": "next_power_of_2"}
 _DEEPEST = 12
+
+
+def layout_text(node: ast.expr) -> str:
+    """A layout of Gluon as the manifest has it; empty for other expressions."""
+    text = re.sub(r"\bttgl\.", "gl.", ast.unparse(node)) if isinstance(node, ast.Call) else ""
+    return text if is_layout(text) and ConstexprKind().takes(text) else ""
 
 
 class NoExpression(Exception):
@@ -49,7 +56,7 @@ class Launch:
             return self.literal(self.scope[node.id])
         if isinstance(node, ast.Name) and node.id in self.annotations | self.defaults | self.unsure:
             raise NoValue(f"{node.id} is an argument of the wrapper")
-        return self.evaluator.value(node)
+        return layout_text(node) or self.evaluator.value(node)
 
     def resolved(self, node: ast.expr) -> ast.expr:
         """An expression behind the names that are assigned once."""

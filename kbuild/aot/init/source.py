@@ -15,15 +15,17 @@ from kbuild.aot.manifest.functions.python import python_functions
 from kbuild.compiler.frontend.sources.files import parse
 from kbuild.errors import Loc, UsageError, nearest, shown_path
 
-_JIT_MODULES = ("triton", "triton.language", "kbuild", "kbuild.language")
+_GLUON = ("triton.experimental.gluon", "kbuild.language.gluon")
+_JIT_MODULES = ("triton", "triton.language", "kbuild", "kbuild.language", *_GLUON)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSource:
-    """A function decorated with `triton.jit`."""
+    """A function decorated with `triton.jit` or `gluon.jit`."""
 
     node: ast.FunctionDef
     parameters: tuple[KernelParameter, ...]
+    is_gluon: bool = False
 
     @property
     def name(self) -> str:
@@ -55,11 +57,14 @@ class SourceFile:
     def jitted(self) -> dict[str, KernelSource]:
         """All functions decorated with jit, by name."""
         declared = python_functions(Path(os.path.realpath(self.path)))
-        return {
-            node.name: KernelSource(node, declared[node.name].parameters)
-            for node in self.tree.body
-            if isinstance(node, ast.FunctionDef) and any(map(self._is_jit, node.decorator_list))
-        }
+        found = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef):
+                modules = [module for one in node.decorator_list if (module := self._jit_module(one))]
+                if modules:
+                    parameters = declared[node.name].parameters
+                    found[node.name] = KernelSource(node, parameters, modules[0] in _GLUON)
+        return found
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -104,18 +109,17 @@ class SourceFile:
                     found[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
         return found
 
-    def _is_jit(self, decorator: ast.expr) -> bool:
+    def _jit_module(self, decorator: ast.expr) -> str:
+        """The module whose `jit` a decorator is; empty for other decorators."""
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        module = ""
         if isinstance(target, ast.Attribute) and target.attr == "jit":
-            owner = ast.unparse(target.value)
-            first, dot, rest = owner.partition(".")
-            return self._imported.get(first, {"tl": "triton.language"}.get(first, first)) + dot + rest in (
-                _JIT_MODULES
-            )
-        if isinstance(target, ast.Name):
+            first, dot, rest = ast.unparse(target.value).partition(".")
+            module = self._imported.get(first, {"tl": "triton.language"}.get(first, first)) + dot + rest
+        elif isinstance(target, ast.Name):
             known = self._imported.get(target.id, "triton.jit" if target.id == "jit" else "")
-            return known.rpartition(".")[2] == "jit" and known.rpartition(".")[0] in _JIT_MODULES
-        return False
+            module = known.rpartition(".")[0] if known.rpartition(".")[2] == "jit" else ""
+        return module if module in _JIT_MODULES else ""
 
 
 def read_source(path: Path) -> SourceFile:
@@ -139,7 +143,7 @@ def chosen_kernels(file: SourceFile, names: Sequence[str]) -> list[KernelSource]
     if not names:
         found = file.kernels()
         if not found:
-            help = "kernels are functions at the top level, decorated with @triton.jit"
+            help = "kernels are functions at the top level, decorated with @triton.jit or @gluon.jit"
             if file.jitted:
                 first, *_ = file.jitted
                 said = "are called by others or return something"
@@ -152,7 +156,7 @@ def chosen_kernels(file: SourceFile, names: Sequence[str]) -> list[KernelSource]
         plain = {node.name: node for node in ast.walk(file.tree) if isinstance(node, ast.FunctionDef)}
         if name in plain:
             loc = Loc(str(file.path), plain[name].lineno, plain[name].col_offset + 1)
-            help = "kernels are functions at the top level, decorated with @triton.jit"
+            help = "kernels are functions at the top level, decorated with @triton.jit or @gluon.jit"
             raise UsageError(f"{name} is not a kernel", loc, help)
         close = nearest(name, file.jitted)
         known = f"its kernels are {', '.join(file.jitted)}" if file.jitted else "it has no kernel"

@@ -16,6 +16,9 @@ ACCESSES = (
     *(f"atomic_{what}" for what in ("add", "max", "min", "and", "or", "xor", "cas", "xchg")),
 )
 _DESCRIPTOR_METHODS = ("load", "store", "gather", "scatter", *ACCESSES[2:])
+_LANGUAGES = ("tl", "gl", "ttgl", "language", "tma")
+"""Names of modules whose functions take addresses."""
+_TMA_COPIES = ("async_copy_global_to_shared", "async_copy_shared_to_global")
 _MADE = ("make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor")
 _TRANSPARENT = (
     "multiple_of",
@@ -205,16 +208,29 @@ def _note_assignment(uses: Uses, node: ast.AST) -> None:
 
 def _note_access(uses: Uses, call: ast.Call) -> None:
     name = last_name(call.func)
-    if name in _DESCRIPTOR_METHODS and isinstance(call.func, ast.Attribute):
-        owner = call.func.value
-        if isinstance(owner, ast.Name) and owner.id in uses.names:
-            offsets = argument(call, 0, "offsets")
-            count = len(offsets.elts) if isinstance(offsets, ast.List | ast.Tuple) else 2
-            uses.descriptors[owner.id] = count
-            return
+    place = call.func.value if isinstance(call.func, ast.Attribute) else None
+    module = ast.unparse(place).rpartition(".")[2] if place is not None else ""
+    if name in _DESCRIPTOR_METHODS and _note_descriptor(uses, place, argument(call, 0, "offsets")):
+        return
+    if name in _TMA_COPIES and module == "tma":
+        _note_descriptor(uses, argument(call, 0, "tensor_desc"), argument(call, 1, "coord"))
+    elif name in _TMA_COPIES and module == "async_copy":
+        if (address := argument(call, 1, "pointer")) is not None:
+            uses.accesses.append(Access(address, "load", call))
+    elif uses.kernel.is_gluon and place is not None and module not in _LANGUAGES:
+        return  # Shared memory has such methods, too.
     address = argument(call, 0, "base" if name in _MADE else "pointer")
     if name in (*ACCESSES, *_MADE) and address is not None:
         uses.accesses.append(Access(address, name, call))
+
+
+def _note_descriptor(uses: Uses, descriptor: ast.expr | None, offsets: ast.expr | None) -> bool:
+    """Whether an expression is a parameter, which is then a descriptor."""
+    if not isinstance(descriptor, ast.Name) or descriptor.id not in uses.names:
+        return False
+    count = len(offsets.elts) if isinstance(offsets, ast.List | ast.Tuple) else 2
+    uses.descriptors[descriptor.id] = count
+    return True
 
 
 def _note_integers(uses: Uses) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from kbuild.aot.manifest.descriptors import hint_of, resolved
 from kbuild.aot.manifest.expressions import NUM_SMS
@@ -34,6 +35,7 @@ _GUARD = re.compile(
     rf"(\w+(?::\d+)?(?:\*\w+(?::\d+)?)*)({'|'.join(re.escape(operator) for operator in GUARD_OPERATORS)})"
     rf"(-?\d+|(?:\d+\*)?{NUM_SMS}(?://\d+)?)"
 )
+_AXIS = re.compile(r"\{(\w+)\}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.,=+-]")
 MANY_VARIANTS = 500
 """Variants of one kernel; of more a build says what multiplies to them."""
@@ -66,13 +68,17 @@ class Variant:
     """Run-time facts that have to hold where dispatch takes this variant; the cubin does not depend on them."""
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         sections = (
             self.kernel,
             self.arch,
             ",".join(f"{name}={_value_text(value)}" for name, value in self.matrix),
             ",".join(f"{name}={type_}" for name, type_ in self.signature),
             ",".join(f"{name}={_value_text(value)}" for name, value in self.constexprs),
-            self.options.tags,
+            _tags(self.options),
             ",".join(str(guard) for guard in self.guards),
         )
         return "/".join(sections)
@@ -120,7 +126,7 @@ class Variant:
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:
             name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(str(self).encode()).hexdigest()[:16]}"
-        return f"{name}.{self.options.tags}".lstrip(".")
+        return f"{name}.{_tags(self.options)}".lstrip(".")
 
     def portable(self) -> Variant:
         """The same for PTX that newer GPUs run."""
@@ -131,6 +137,11 @@ class Variant:
     def name(self) -> str:
         """Kernel, architecture and values: the variant's name in messages."""
         return f"{self.kernel}.{self.arch}.{self.file_name}"
+
+
+@lru_cache(maxsize=4096)
+def _tags(options: CompileOptions) -> str:
+    return options.tags
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,8 @@ class Expansion:
     def requested(self, options: CompileOptions) -> Expansion:
         """The same variants with the options of a request that change the code."""
         asked = options.requested()
+        if not asked:
+            return self
         return replace(
             self, variants=tuple(replace(each, options=each.options.changed(asked)) for each in self.variants)
         )
@@ -228,19 +241,43 @@ def points(kernel: Kernel) -> Iterator[tuple[tuple[str, Value], ...]]:
         yield tuple(zip(names, values))
 
 
+def survey(manifest: Manifest) -> tuple[dict[str, int], tuple[Excluded, ...]]:
+    """How many variants each kernel has, equal ones counted each, and the points left out, as `expand` finds them, but
+    without making the variants."""
+    counts = {kernel.name: 0 for kernel in manifest.kernels}
+    excluded: list[Excluded] = []
+    for kernel in manifest.kernels:
+        hints = {one: math.prod(map(len, _choices(kernel, one))) for one in kernel.specializations}
+        for arch in manifest.package.archs:
+            for _, found in _chosen_points(kernel, arch):
+                if isinstance(found, Excluded):
+                    excluded.append(found)
+                else:
+                    counts[kernel.name] += sum(hints[one] for _, chosen in found for one in chosen)
+    return counts, tuple(excluded)
+
+
 def _expand_kernel(kernel: Kernel, arch: str) -> Iterator[Variant | Excluded]:
+    for point, found in _chosen_points(kernel, arch):
+        if isinstance(found, Excluded):
+            yield found
+            continue
+        for config, specializations in found:
+            yield from expand_config(kernel, arch, point, config, specializations)
+
+
+def _chosen_points(
+    kernel: Kernel, arch: str
+) -> Iterator[tuple[tuple[tuple[str, Value], ...], Excluded | list[tuple[Config, list[Specialization]]]]]:
+    """The points of a kernel, each with the configurations and specialisations to build, or why there are none."""
     for point in points(kernel):
         facts = dict(point) | {"arch": arch}
         exclude = next((condition for condition in kernel.excludes if condition.holds(facts)), None)
         if exclude is not None:
-            yield Excluded(kernel.name, arch, point, f"excluded by {{ {exclude} }}")
+            yield point, Excluded(kernel.name, arch, point, f"excluded by {{ {exclude} }}")
             continue
-        applied = False
-        for config, specializations in _applying(kernel, facts):
-            applied = True
-            yield from expand_config(kernel, arch, point, config, specializations)
-        if not applied:
-            yield Excluded(kernel.name, arch, point, "no config applies", is_meant=False)
+        applying = list(_applying(kernel, facts))
+        yield point, applying or Excluded(kernel.name, arch, point, "no config applies", is_meant=False)
 
 
 def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config, list[Specialization]]]:
@@ -268,38 +305,46 @@ def expand_config(
     specializations: list[Specialization],
 ) -> Iterator[Variant]:
     given = {name for name, _ in (*point, *config.constexprs)}
-    defaults = tuple((name, value) for name, value in kernel.defaults if name not in given)
-    values = dict(point + config.constexprs + defaults)
-    options = with_launch_shape(kernel, config.options.on(find_target(arch).features), values)
+    constexprs = config.constexprs + tuple(
+        (name, value) for name, value in kernel.defaults if name not in given
+    )
+    values = dict(point + constexprs)
+    options = with_launch_shape(kernel, _options_on(config.options, arch), values)
+    types: list[dict[str, tuple[str, str]]] = [{} for _ in kernel.args]
     for hints in _hint_choices(kernel, specializations):
-        yield Variant(
-            kernel=kernel.name,
-            arch=arch,
-            matrix=point,
-            signature=tuple(
-                (argument.name, argument_type(argument, values, hint))
-                for argument, hint in zip(kernel.args, hints)
-            ),
-            constexprs=config.constexprs + defaults,
-            options=options,
-            guards=config.guards,
-        )
+        signature = []
+        for argument, known, hint in zip(kernel.args, types, hints):
+            if hint not in known:
+                known[hint] = argument.name, argument_type(argument, values, hint)
+            signature.append(known[hint])
+        yield Variant(kernel.name, arch, point, tuple(signature), constexprs, options, config.guards)
+
+
+@lru_cache(maxsize=4096)
+def _options_on(options: CompileOptions, arch: str) -> CompileOptions:
+    """Options for an architecture."""
+    return options.on(find_target(arch).features)
 
 
 def _hint_choices(kernel: Kernel, specializations: list[Specialization]) -> Iterator[tuple[str, ...]]:
     """The hints of all arguments, for every variant of one configuration."""
     for specialization in specializations:
-        pinned = dict(specialization.hints)
-        choices = [
-            (pinned[argument.name],) if argument.name in pinned else argument.hints
-            for argument in kernel.args
-        ]
-        yield from itertools.product(*choices)
+        yield from itertools.product(*_choices(kernel, specialization))
+
+
+def _choices(kernel: Kernel, specialization: Specialization) -> list[tuple[str, ...]]:
+    """The hints that each argument may have."""
+    pinned = dict(specialization.hints)
+    return [
+        (pinned[argument.name],) if argument.name in pinned else argument.hints for argument in kernel.args
+    ]
 
 
 def argument_type(argument: Argument, point: dict[str, Value], hint: str = "") -> str:
     """The argument's type with matrix values put in, and its hint: `*{dtype}` and `16` give `*fp16:16`."""
-    text = re.sub(r"\{(\w+)\}", lambda match: str(point[match[1]]), argument.type)
+    text = argument.type
+    if "{" in text:
+        text = _AXIS.sub(lambda match: str(point[match[1]]), text)
     if argument.is_descriptor:
         return resolved(text, point)
     return f"{text}:{hint}" if hint else text
@@ -344,6 +389,8 @@ def _bound_word(guard: Guard) -> str:
 
 
 def _parse_value(text: str) -> Value:
+    if text.isdecimal() and text.isascii() and (text[0] != "0" or text == "0"):
+        return int(text)  # As nearly all are, at a tenth of the time.
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):

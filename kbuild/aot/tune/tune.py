@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.expand import Variant, expand_config, points
+from kbuild.aot.manifest.launches.shape import LaunchShapeError, with_launch_shape
 from kbuild.aot.manifest.model import (
     HINT_WEIGHTS,
     Bucket,
@@ -188,12 +189,17 @@ def _candidates(
     each as it is for the bucket's launch, with the facts that it asks for."""
     if bucket.candidates or not kernel.alternatives:
         for chosen in _choices(bucket):
-            yield _candidate(kernel, default, config, chosen)
+            variant = _candidate(kernel, default, config, chosen)
+            if variant is not None:
+                yield variant
         return
     for row in kernel.alternatives:
         for one in row:
             if one.when.holds(dict(facts)):
-                variant = replace(_candidate(kernel, default, one, {}), guards=one.guards)
+                variant = _candidate(kernel, default, one, {})
+                if variant is None:
+                    continue
+                variant = replace(variant, guards=one.guards)
                 if launch_of(kernel, variant, bucket) is not None:
                     yield variant
                     break
@@ -205,8 +211,10 @@ def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
         yield dict(zip(names, values))
 
 
-def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]) -> Variant:
-    """The default variant with other meta-parameters."""
+def _candidate(
+    kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]
+) -> Variant | None:
+    """The default variant with other meta-parameters; None where no launch can have the block that they make."""
     named = {name: value for name, value in chosen.items() if by_name(name, "variant") is None}
     options = config.options.changed({name: value for name, value in chosen.items() if name not in named})
     values = dict(default.constexprs) | dict(config.constexprs) | named
@@ -215,13 +223,18 @@ def _candidate(kernel: Kernel, default: Variant, config: Config, chosen: Mapping
     }  # What the kernel takes as well.
     # In one order, whichever configuration is the default: buckets share the code of their candidates.
     own = tuple(sorted(values.items())) if values != dict(default.constexprs) else default.constexprs
+    options = options.on(find_target(default.arch).features)
+    try:
+        options = with_launch_shape(kernel, options, dict(default.matrix) | values)
+    except LaunchShapeError:
+        return None
     return Variant(
         kernel=kernel.name,
         arch=default.arch,
         matrix=default.matrix,
         signature=default.signature,
         constexprs=own,
-        options=options.on(find_target(default.arch).features),
+        options=options,
     )
 
 
@@ -250,8 +263,9 @@ def obstacle(facts: Mapping[str, Any], device: DeviceFacts, most: int = 0) -> st
     the default."""
     if spilled(facts) > most:
         return f"spills {spilled(facts)} bytes"
-    if facts["shared"] > device.shared_bytes:
-        return f"needs {facts['shared']} bytes of shared memory, {device.shared_bytes} are there"
+    shared = _shared(facts)
+    if shared > device.shared_bytes:
+        return f"needs {shared} bytes of shared memory, {device.shared_bytes} are there"
     if programs_at_once(facts, device) == 0:
         return f"{facts['registers']} registers of {32 * facts['warps']} threads are more than there are"
     return ""
@@ -270,7 +284,12 @@ def most_spilled(task: TuneTask, programs: Mapping[Variant, tuple[dict[str, Any]
 def programs_at_once(facts: Mapping[str, Any], device: DeviceFacts) -> int:
     """Programs that one multiprocessor holds."""
     limits = replace(nearest_target(device.capability).limits, shared_bytes=device.shared_bytes)
-    return limits.programs(facts["shared"], facts["warps"], facts["registers"])
+    return limits.programs(_shared(facts), facts["warps"], facts["registers"])
+
+
+def _shared(facts: Mapping[str, Any]) -> int:
+    """Bytes of shared memory of a program: what launches ask for, and what kernels in CUDA C++ declare."""
+    return int(facts["shared"] + facts.get("static_shared", 0))
 
 
 class Journal:

@@ -158,7 +158,7 @@ def count_variant(
     report = run_ptx(artifact, program, types, right.arguments, case.grid, "lockstep", "late", [counter])
     facts, limits = artifact.metadata, find_target(variant.arch).limits
     shared = facts.shared + facts.static_shared
-    blocks, limited_by = limits.occupancy(shared, facts.warps, facts.registers or 0)
+    occupancy = limits.occupancy(shared, facts.warps, facts.registers or 0)
     return VariantCounts(
         variant.name,
         str(case),
@@ -167,9 +167,9 @@ def count_variant(
         facts.registers or 0,
         shared,
         (facts.spill_stores or 0) + (facts.spill_loads or 0),
-        blocks,
-        limited_by,
-        blocks * facts.warps / limits.max_warps,
+        occupancy.programs,
+        " and ".join(occupancy.limits),
+        occupancy.share,
         tuple(counter.lines()),
         tuple(map(str, report.findings)),
     )

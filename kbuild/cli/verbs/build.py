@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from kbuild.aot.artifact.platforms import parse_platform
 from kbuild.aot.build import project as builder
-from kbuild.aot.build.cache import usable
+from kbuild.aot.build import results
+from kbuild.aot.build.cache import CAPACITY, usable
 from kbuild.aot.build.progress import Bar, Lines, Progress
-from kbuild.aot.environment import cache_directory, epoch, number
-from kbuild.cli.verbs.show import compile_options, size_of, warnings_of
+from kbuild.aot.environment import Remote, cache_capacity, cache_directory, epoch, number, remote
+from kbuild.cli.verbs.show import compile_options, size_of
 from kbuild.errors import ErrorGroup, KbuildError, ToolError
 
 MAX_WARNINGS = 20
@@ -35,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet and not options.dry_run:
         progress.message(_summary(result, asked.project / builder.BUILD, time.monotonic() - started))
     if result.failures:
-        raise ErrorGroup([*builder.grouped(result.failures), *_failed(result, options.keep_going)])
+        raise ErrorGroup([*results.grouped(result.failures), *_failed(result, options.keep_going)])
     return 0
 
 
@@ -54,6 +56,7 @@ def request_of(options: argparse.Namespace) -> builder.BuildOptions:
         environment=options.environment,
         archs=tuple(options.archs),
         kernels=tuple(options.kernels),
+        shard=getattr(options, "shard", None),
         jobs=options.jobs or number(options.environment, "MAX_JOBS") or 0,
         keep_going=options.keep_going,
         platform=parse_platform(options.platform).text if options.platform else "",
@@ -61,10 +64,30 @@ def request_of(options: argparse.Namespace) -> builder.BuildOptions:
         verbose=options.verbose,
         dry_run=options.dry_run,
         cache=_cache(options),
+        capacity=cache_capacity(options.environment, CAPACITY),
+        remote=remote_of(options),
         dist=Path(options.output) if options.output else None,
         epoch=epoch(options.environment),
         display=(project / builder.MANIFEST).as_posix(),
     )
+
+
+def remote_of(options: argparse.Namespace) -> Remote | None:
+    """What the command line and the environment share with other machines."""
+    environment = {**options.environment, **({"KBUILD_DISABLE_CACHE": "1"} if options.no_cache else {})}
+    found = remote(
+        environment,
+        options.cache_url,
+        options.remote,
+        options.remote_jobs,
+        options.remote_only,
+        options.cache_read_only,
+    )
+    if found is not None:
+        from kbuild.aot.remote.address import check  # Other builds do without.
+
+        check(found)
+    return found
 
 
 def _cache(options: argparse.Namespace) -> Path | None:
@@ -75,44 +98,48 @@ def _cache(options: argparse.Namespace) -> Path | None:
     return directory
 
 
-def _failed(result: builder.BuildResult, keep_going: bool) -> list[KbuildError]:
+def _failed(result: results.BuildResult, keep_going: bool) -> list[KbuildError]:
     """How many variants failed, if any did."""
     variants = _variants_failed(result)
-    left = len(result.jobs) - len(result.facts) - variants
-    text = f"{variants} of {len(result.jobs)} variants failed"
+    left = result.totals.variants - result.totals.built - variants
+    text = f"{variants} of {result.totals.variants} variants failed"
     help = "" if keep_going or left <= 0 else f"-k builds the {left} that were not tried"
     return [ToolError(text, help=help)] if variants else []
 
 
-def _variants_failed(result: builder.BuildResult) -> int:
-    return sum(isinstance(failure, builder.VariantError) for failure in result.failures)
+def _variants_failed(result: results.BuildResult) -> int:
+    return sum(isinstance(failure, results.VariantError) for failure in result.failures)
 
 
-def _summary(result: builder.BuildResult, build: Path, seconds: float) -> str:
-    cubins = sum(fact["size"] for fact in result.facts)
+def _summary(result: results.BuildResult, build: Path, seconds: float) -> str:
     fresh = len(result.compiled)
-    done = [f"{fresh - result.cached} compiled, {result.cached} from the cache"] if fresh else []
+    elsewhere = result.exchanged.executed if result.exchanged else 0
+    done = [f"{fresh - result.cached} compiled"] if fresh else []
+    done += [f"{elsewhere} executed elsewhere"] if elsewhere else []
+    done += [f"{max(result.cached - elsewhere, 0)} from the cache"] if fresh else []
     done += [f"{failed} failed"] if (failed := _variants_failed(result)) else []
-    new, older = [], 0
-    for fact in result.facts:
-        warnings = warnings_of(fact)
-        if fact["name"] in result.compiled:
-            new += [f"warning: {fact['name']}: {warning}" for warning in warnings]
-        else:
-            older += bool(warnings)
+    compiled = set(result.compiled)
+    own = [fact for fact in result.facts if fact["name"] in compiled] if compiled else []
+    new = [f"warning: {fact['name']}: {text}" for fact in own for text in results.warnings_of(fact)]
+    older = result.totals.warned - sum(bool(results.warnings_of(fact)) for fact in own)
     lines = new[:MAX_WARNINGS]
     if len(new) > MAX_WARNINGS:
         lines.append(f"and {len(new) - MAX_WARNINGS} warnings more; kbuild list -v shows them all")
     if older:
         lines.append(f"{older} variants compiled before have warnings; kbuild list -v shows them")
     summary = ", ".join(done) or "nothing had to be compiled"
-    lines.append(f"{len(result.facts)} cubins in {build}, {size_of(cubins)}; {summary}; {seconds:.1f} s")
+    totals = result.totals
+    lines.append(f"{totals.built} cubins in {build}, {size_of(totals.size)}; {summary}; {seconds:.1f} s")
+    if (moved := result.exchanged) and (moved.received_bytes or moved.sent_bytes):
+        fetched = f"{moved.fetched} entries fetched, {size_of(moved.received_bytes)} received"
+        lines.append(f"shared: {fetched}; {moved.sent} entries sent, {size_of(moved.sent_bytes)}")
     if result.wheel:
-        lines.append(f"wheel: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
+        what = "wheel" if result.wheel.suffix == ".whl" else "part"
+        lines.append(f"{what}: {result.wheel}, {size_of(result.wheel.stat().st_size)}")
     return "\n".join(lines)
 
 
-def _result_json(result: builder.BuildResult, seconds: float) -> dict[str, object]:
+def _result_json(result: results.BuildResult, seconds: float) -> dict[str, object]:
     return {
         "variants": len(result.jobs),
         "compiled": list(result.compiled),
@@ -122,4 +149,5 @@ def _result_json(result: builder.BuildResult, seconds: float) -> dict[str, objec
         "wheel": str(result.wheel) if result.wheel else None,
         "wheel_bytes": result.wheel.stat().st_size if result.wheel else None,
         "seconds": round(seconds, 3),
+        **({"shared": asdict(result.exchanged)} if result.exchanged else {}),
     }

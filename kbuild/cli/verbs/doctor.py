@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
         _found("Python.h", python_headers),
         _cache(cache_directory(options.environment)),
         _gpu(),
+        _nvrtc(),
     ]
     if options.json:
         print(
@@ -75,6 +76,14 @@ def _cache(directory: Path | None) -> Row:
         return "cache", "switched off", True
     why = usable(directory)
     return "cache", f"building without one: {why}" if why else str(directory), not why
+
+
+def _nvrtc() -> Row:
+    """What builds without kernels in CUDA C++ do without."""
+    try:
+        return "nvrtc", toolchain.nvrtc_version(), True
+    except ToolError as error:
+        return "nvrtc", f"{error.message}: {error.help}", True
 
 
 def _gpu() -> Row:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kbuild.aot.artifact.hub import METADATA, hub_files
 from kbuild.aot.build import project as builder
+from kbuild.aot.build import results
 from kbuild.aot.files import write_files
 from kbuild.cli.verbs.build import progress_of, request_of
 from kbuild.errors import ErrorGroup, UsageError
@@ -51,7 +52,7 @@ def _built(options: argparse.Namespace) -> list[Path]:
     """The wheel of the project, which is built where it is not there; none where nothing is to be done."""
     result = builder.build(request_of(options), progress_of(options))
     if result.failures:
-        raise ErrorGroup(builder.grouped(result.failures))
+        raise ErrorGroup(results.grouped(result.failures))
     if result.wheel is None:
         return []
     if not options.quiet:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from kbuild.aot.environment import DEBUG, STRICT, flag
 from kbuild.errors import UsageError
@@ -27,17 +26,6 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         if name in given and flag(options.environment, variable)
     }
     return DEFAULTS.changed(given)
-
-
-def warnings_of(fact: dict[str, Any]) -> list[str]:
-    """The warnings about a cubin."""
-    spills = (
-        [f"spills {fact['spill_stores']} bytes of registers"]
-        if fact["spill_stores"] or fact["spill_loads"]
-        else []
-    )
-    # ptxas reports spills in its own words, with the same numbers.
-    return spills + [text for text in fact["warnings"] if not (spills and "spilled" in text)]
 
 
 def size_of(count: int) -> str:

@@ -18,6 +18,7 @@ from kbuild.aot.build.project import load_variants
 from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.manifest.expand import Expansion, Variant
 from kbuild.aot.manifest.reader import suggestion
+from kbuild.aot.shards.shard import WHOLE
 from kbuild.aot.toolchain import ptxas_of_code
 from kbuild.aot.verify.session import LONGEST_VARIANT, VerifyOptions, verify
 from kbuild.aot.verify.verdict import BOUNDS, COARSEST, Check, Verdict, Wanted, cause_of
@@ -32,7 +33,9 @@ _GUESSED = "one launch is guessed, with arrays as large as what it touches"
 def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     project = Path(options.directory)
-    manifest, expansion = load_variants(project, options.archs, options.kernels, compile_options(options))
+    manifest, expansion = load_variants(
+        project, options.archs, options.kernels, compile_options(options), options.shard or WHOLE
+    )
     variants = _chosen(expansion, options)
     left_out = {kernel.name: kernel.unverified for kernel in manifest.kernels if kernel.unverified}
     for name in dict.fromkeys(variant.kernel for variant in variants if variant.kernel in left_out):

@@ -40,8 +40,12 @@ class GivenCode:
     """Where mistakes in it are reported."""
     params: tuple[tuple[str, str], ...] = ()
     """As `Metadata.params`, where they are known."""
+    signature: tuple[tuple[str, str], ...] = ()
+    """As `Metadata.signature`, where it is known."""
     shared: int = 0
     """Bytes of dynamic shared memory of a launch, where they are known."""
+    nvrtc_version: str = ""
+    """The version of NVRTC that made it, if it did."""
     newer: str = ""
     """The same code as PTX of a later version, for where an assembler refuses `text`."""
     warnings: tuple[str, ...] = ()

@@ -143,7 +143,10 @@ def choose(found: Iterable[Installed], series: str = "", min_driver: int = 0) ->
     wanted = f" {series}" if series else f" for drivers from {min_driver} on" if min_driver else ""
     there = f"; there is {', '.join(one.name for one in found)}" if found else ""
     command = install(series or series_for(min_driver))
-    raise ToolError(f"ptxas{wanted} is not installed{there}", help=f"{command}, or set KBUILD_PTXAS to one")
+    raise ToolError(
+        f"ptxas{wanted} is not installed{there}",
+        help=f"{command}, or name one: KBUILD_PTXAS, or ptxas= in Python",
+    )
 
 
 def series_for(driver: int) -> str:

@@ -16,7 +16,7 @@ from kbuild.compiler.cuda.diagnostics import NAMES, Diagnostic, diagnostics, war
 from kbuild.compiler.cuda.headers import HeaderPath, header_path, lacks_cccl, needs_cccl
 from kbuild.compiler.cuda.includes import Closure, closure
 from kbuild.compiler.cuda.mangling import CppType, Unknown, parameter_types
-from kbuild.compiler.cuda.nvrtc import NvrtcResult, run_nvrtc
+from kbuild.compiler.cuda.nvrtc import NvrtcResult, nvrtc_version, run_nvrtc
 from kbuild.compiler.cuda.ptx_text import (
     bounds_of,
     for_launches,
@@ -26,7 +26,7 @@ from kbuild.compiler.cuda.ptx_text import (
 )
 from kbuild.compiler.cuda.signature import agrees, definition, given_template, headers_of, word_of
 from kbuild.compiler.cuda.source import CudaKernel, find_kernel, text_of
-from kbuild.compiler.cuda.tensor_maps import parameter_type
+from kbuild.compiler.cuda.tensor_maps import launched_type, parameter_type, require_map
 from kbuild.errors import CompileError, ErrorGroup, Loc, UsageError, nearest
 from kbuild.options import CompileOptions, block_text
 from kbuild.targets import Target
@@ -70,8 +70,10 @@ def compile_cuda(
         name=entry,
         block=options.threads,
         place=kernel.loc,
-        params=tuple(parameters),
+        params=tuple((name, parameter_type(name, given)) for name, given in parameters),
+        signature=tuple((name, launched_type(given)) for name, given in parameters),
         shared=options.shared,
+        nvrtc_version=nvrtc_version(),
         newer=ptx,
         warnings=warnings_in(diagnostics(result.log), unit.closure.files),
     )
@@ -179,7 +181,8 @@ class _Unit:
         """The options of NVRTC."""
         options = self.options
         # A virtual architecture: for a real one NVRTC assembles the code, too.
-        found = [f"-arch={arch.replace('sm_', 'compute_')}", f"-std=c++{options.cpp_std}"]
+        # Without the cache, which NVRTC keeps where there is a driver: kbuild has its own.
+        found = [f"-arch={arch.replace('sm_', 'compute_')}", f"-std=c++{options.cpp_std}", "--no-cache"]
         found += ["-lineinfo"] * options.lineinfo + ["-fmad=false"] * (not options.enable_fp_fusion)
         found += ["--use_fast_math"] * options.use_fast_math + ["-DNDEBUG"] * (not options.debug)
         found += [f"-D{name}={definition(value)}" for name, value in self.macros.items()]
@@ -224,8 +227,8 @@ class _Unit:
 def _agreed(
     kernel: CudaKernel, signature: Mapping[str, str | Sequence[str]], types: Sequence[CppType]
 ) -> list[tuple[str, str]]:
-    """Name and type of each parameter, in order.  Raises an `ErrorGroup` of `CompileError` where the signature, if there is
-    one, says something else."""
+    """The name of each parameter, and its type as the signature has it, in order.  Raises an `ErrorGroup` of `CompileError`
+    where the signature, if there is one, says something else."""
     errors: list[CompileError] = []
     found: list[tuple[str, str]] = []
     names = [one.name for one in kernel.parameters]
@@ -256,7 +259,8 @@ def _agreed(
                 )
             )
         else:
-            found.append((one.name, parameter_type(one, given)))
+            require_map(one, given)
+            found.append((one.name, given))
     if errors:
         raise ErrorGroup(errors)
     return found

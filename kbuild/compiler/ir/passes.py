@@ -86,11 +86,18 @@ class PassLog:
     """The results of a pipeline run."""
 
     dump: Path | None = None
-    """Folder for `NN_name.ttir` and `NN_name.ttgir`, or None."""
+    """Folder for `00_start.ttir`, which the first pass gets, and `NN_name.ttir` and `NN_name.ttgir`, which the others
+    leave; or None."""
     number: int = 0
     stage: str = "ttir"
     """That of the module as it is now."""
     seconds: dict[str, float] | None = None
+
+    def write(self, name: str, module: Module) -> None:
+        """Leaves the module as it is now in the folder, if there is one."""
+        if self.dump is not None:
+            path = self.dump / f"{self.number:02}_{name}.{self.stage}"
+            path.write_text(print_module(module, locations=True))
 
 
 def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLog | None = None) -> None:
@@ -100,6 +107,8 @@ def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLo
     names the pass and the command that repeats it.
     """
     log = log or PassLog()
+    if log.number == 0:
+        log.write("start", module)
     for text in passes:
         entry, options = parse_pass(text)
         before = print_module(module) if log.dump is not None else ""
@@ -118,9 +127,7 @@ def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLo
             log.seconds[entry.name] = log.seconds.get(entry.name, 0.0) + time.perf_counter() - started
         log.number += 1
         log.stage = max(log.stage, entry.suffix, key=_STAGES.index)
-        if log.dump is not None:
-            path = log.dump / f"{log.number:02}_{entry.name}.{log.stage}"
-            path.write_text(print_module(module, locations=True))
+        log.write(entry.name, module)
 
 
 def _failed(text: str, target: Any, before: str, log: PassLog, error: Exception) -> InternalError:

@@ -42,6 +42,17 @@ class TokenType(Type):
 
 
 @dataclass(frozen=True)
+class FunctionType(Type):
+    """`(i32, f32) -> i64`."""
+
+    arguments: tuple[Type, ...]
+    results: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.arguments))}) -> ({', '.join(map(str, self.results))})"
+
+
+@dataclass(frozen=True)
 class ElidedType(Type):
     """A type without its name, `<64x32xf16, #shared, #smem>`: the operation says which it is."""
 
@@ -212,6 +223,10 @@ class AttributeReader(Tokens):
         """`#smem`, or what it names."""
         place = (self.start, self.position)
         space = self.encoding()
+        if space.name == "tensor_memory":
+            self.fail(
+                "tensor memory, which Blackwell's tensor cores have: kbuild has no instructions for it", place
+            )
         if space.name not in ("shared_memory", _UNDEFINED):
             self.fail(f"kbuild has no use for {space.name}", place, "it uses #ttg.shared_memory")
 
@@ -297,10 +312,28 @@ class AttributeReader(Tokens):
             return self.dictionary()
         if self.kind == "attribute":
             return self.named() if "." in self.token else self.at_alias()
+        if self.at("("):
+            return self.function_type()
         if self.kind == "word" and self.token not in SCALARS and self.token != "tensor":
             word = self.advance()
             return _WORDS.get(word, word)
         return self.type()
+
+    def function_type(self) -> FunctionType:
+        """`(i32, f32) -> ()`."""
+        arguments = self.types_in_parentheses()
+        self.expect("->")
+        results = self.types_in_parentheses() if self.at("(") else [self.type()]
+        return FunctionType(tuple(arguments), tuple(results))
+
+    def types_in_parentheses(self) -> list[Type]:
+        self.expect("(")
+        found: list[Type] = []
+        more = not self.accept(")")
+        while more:
+            found.append(self.type())
+            more = self.separated(")")
+        return found
 
     def typed(self, value: Any, type_: Type) -> Any:
         """A number as its type means it: hexadecimal integers stand for the bits of a floating-point number."""

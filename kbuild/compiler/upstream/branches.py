@@ -21,7 +21,7 @@ MAX_OPS = 1 << 17
 
 def structured(building: Building, raw: RawFunction) -> list[RawOp]:
     """The operations of a function's body, without branches between blocks."""
-    if len(raw.body) == 1:
+    if len(raw.body) == 1 and not any(op.successors for op in raw.body[0].ops):
         return raw.body[0].ops
     return _Structuring(building, raw).body()
 

@@ -7,13 +7,26 @@ registers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Op, Value, op_class
-from kbuild.compiler.ir.types import I1, I32, MemDescType, TensorType, Type, is_pointer, like, pointee_of
+from kbuild.compiler.ir.types import (
+    I1,
+    I32,
+    FloatType,
+    IntType,
+    MemDescType,
+    PointerType,
+    TensorType,
+    Type,
+    is_pointer,
+    like,
+    pointee_of,
+)
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.elementwise import Elementwise
 from kbuild.compiler.ops.gpu import ConvertLayout
@@ -28,6 +41,7 @@ Results = Sequence["Value | None"]
 """The values of an operation's results; None for a token."""
 Reading = Callable[["Building", RawOp], Results]
 READINGS: dict[str, Reading] = {}
+_WARP_GROUP_DOT = re.compile(r"\bttng\.warp_group_dot\b")
 _WITHOUT_MEANING = frozenset(
     {
         "async_task_id",
@@ -82,7 +96,7 @@ class Building:
 
     def __init__(self, syntax: Syntax, target: Target, rows: Mapping[str, Row]) -> None:
         self.syntax, self.target, self.rows = syntax, target, rows
-        self.has_warp_group_dots = "ttng.warp_group_dot " in syntax.text
+        self.has_warp_group_dots = _WARP_GROUP_DOT.search(syntax.text) is not None
         self.values: dict[str, Value | None] = {}
         self.builder = Builder(Block())
         self.entry = self.builder.block
@@ -115,7 +129,19 @@ class Building:
         """The operand at a place."""
         if index >= len(op.operands):
             self.fail(op, f"expected more than {len(op.operands)} operands")
-        return self.value(op, op.operands[index], self._type_of(op, index))
+        type_ = self._type_of(op, index)
+        found = self.value(op, op.operands[index], type_)
+        if type_ is not None and self._is_stated(op, index) and _shape_of(found.type) != _shape_of(type_):
+            self.fail(op, f"{op.operands[index]} is {found.type}, and the text says {type_}")
+        return found
+
+    def _is_stated(self, op: RawOp, index: int) -> bool:
+        """Whether the text gives the type of an operand: some operations give only the first's, or that of all."""
+        types, cls = op.operand_types, op_class(op.name)
+        is_same = len(types) == 1 and (
+            is_pointer(types[0]) or (cls is not None and issubclass(cls, Elementwise))
+        )
+        return index == 0 or len(types) == len(op.operands) or is_same
 
     def _type_of(self, op: RawOp, index: int) -> Type | None:
         """The type that the text gives an operand, which only fragments need: of a mask and of what is loaded or stored
@@ -125,7 +151,10 @@ class Building:
             last = index == len(op.operands) - 1
             is_mask = index == 1 if op.name == "tt.load" else last and index == 2
             return like(types[0], I1 if is_mask else pointee_of(types[0]))
-        return types[min(index, len(types) - 1)] if types else None
+        found = types[min(index, len(types) - 1)] if types else None
+        return (
+            self.syntax.elided(found, "!tt.ptr") if found is not None and op.name == "tt.advance" else found
+        )
 
     def operands(self, op: RawOp) -> list[Value]:
         return [self.operand(op, index) for index in range(len(op.operands))]
@@ -281,8 +310,10 @@ class Building:
                 self.fail(op, f"kbuild does not know the operand {word!r}")
             if row.groups[word]:
                 given[row.groups[word]] = self.value(op, items[0])
+        types = op.operand_types[len(op.operands) :] or [I32]
         for name, items in zip(row.lists, op.lists):
-            given[name] = self.listed(op, items)
+            found = self.listed(op, items, types[0])
+            given[name] = found if row.cls.operand_fields.get(name) == "tuple" else found[0]
 
     def _give_words(self, op: RawOp, row: Row, given: dict[str, Any]) -> None:
         fields = iter(row.words)
@@ -308,6 +339,13 @@ class Building:
                 given[target] = tuple(value) if isinstance(value, list) else value
             else:
                 given[target[0]] = target[1](value)
+
+
+def _shape_of(type_: Type) -> Any:
+    """What two types of one value agree in, whatever the layouts; None for types that are more than that."""
+    if isinstance(type_, TensorType):
+        return type_.shape, type_.element
+    return type_ if isinstance(type_, IntType | FloatType | PointerType) else None
 
 
 def plain_name(name: str) -> str:

@@ -58,7 +58,7 @@ def read_dot(building: Building, op: RawOp) -> Results:
         atom is not None
         and _covers(c.type.shape, a.type.shape[-1], atom)
         and parent is not None
-        and precision != "ieee"
+        and (precision != "ieee" or a.type.element != F32)
     ):
         layouts = [
             DotOperandLayout(index, parent, atom.k_width).linear(type_.shape)

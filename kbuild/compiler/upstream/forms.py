@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from kbuild.compiler.ir.types import Type
+from kbuild.compiler.upstream.generic_form import function_of
 from kbuild.compiler.upstream.syntax import RawBlock, RawFunction, RawOp, Syntax, form, generic
 
 _PARTITION = re.compile(r"partition\d+$")
@@ -34,10 +35,22 @@ def functions(syntax: Syntax) -> tuple[list[RawFunction], dict[str, object], lis
         elif syntax.at("tt.func", "func.func"):
             found.append(function(syntax))
         else:
-            loose.ops.append(syntax.op())
+            _sort(syntax.op(), found, attributes, loose)
     if depth:
         syntax.fail("expected '}' of the module, found the end")
     return found, attributes, [loose]
+
+
+def _sort(op: RawOp, found: list[RawFunction], attributes: dict[str, object], loose: RawBlock) -> None:
+    """What an operation is outside of functions: in the generic form, a module and its functions are operations, too."""
+    if op.name in ("builtin.module", "module"):
+        attributes.update(op.attributes)
+        for inner in op.regions[0][0].ops if op.regions else ():
+            _sort(inner, found, attributes, loose)
+    elif op.name in ("tt.func", "func.func"):
+        found.append(function_of(op))
+    else:
+        loose.ops.append(op)
 
 
 def function(syntax: Syntax) -> RawFunction:
@@ -208,7 +221,7 @@ def read_warp_specialize(syntax: Syntax, op: RawOp) -> None:
     op.regions = [syntax.region()]
     while syntax.kind == "word" and _PARTITION.match(syntax.token):
         syntax.advance()
-        arguments = syntax.arguments()
+        arguments = syntax.arguments([])
         syntax.expect("num_warps")
         syntax.expect("(")
         op.literals.append(int(syntax.take("number")))
@@ -226,3 +239,13 @@ def read_with_text(syntax: Syntax, op: RawOp) -> None:
     if syntax.kind == "string":
         op.literals.append(syntax.value())
     generic(syntax, op)
+
+
+@form("ttg.barrier")
+def read_barrier(syntax: Syntax, op: RawOp) -> None:
+    """`ttg.barrier local|global_read`: for which memory it is; kbuild's is for all."""
+    more = syntax.kind == "word"
+    while more:
+        syntax.advance()
+        more = syntax.accept("|")
+    _trailing(syntax, op)

@@ -152,7 +152,7 @@ def read_descriptor_load(building: Building, op: RawOp) -> Results:
 @reads("tt.descriptor_store")
 def read_descriptor_store(building: Building, op: RawOp) -> Results:
     desc = building.value(op, op.operands[0], _descriptor_type(building, op))
-    source = building.value(op, op.operands[1], op.operand_types[-1])
+    source = building.operand(op, 1)
     made = DescriptorStore(desc, _as_block(building, desc, source), building.listed(op, op.lists[0]))
     return building.add(made).results
 
@@ -160,7 +160,7 @@ def read_descriptor_store(building: Building, op: RawOp) -> Results:
 @reads("tt.descriptor_reduce")
 def read_descriptor_reduce(building: Building, op: RawOp) -> Results:
     desc = building.value(op, op.operands[0], _descriptor_type(building, op))
-    source = building.value(op, op.operands[1], op.operand_types[-1])
+    source = building.operand(op, 1)
     kind = reduction_of(op, op.words[0], source.type)
     made = DescriptorReduce(desc, _as_block(building, desc, source), building.listed(op, op.lists[0]), kind)
     return building.add(made).results

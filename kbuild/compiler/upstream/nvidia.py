@@ -7,7 +7,7 @@ the pass `tma_lowering` makes an argument of the kernel.
 from __future__ import annotations
 
 from kbuild.compiler.ir.core import Value
-from kbuild.compiler.ir.types import I1, I64, DescriptorType, bit_width
+from kbuild.compiler.ir.types import I1, I32, I64, DescriptorType, bit_width
 from kbuild.compiler.ops.elementwise import Constant, DivSI, ExtSI, ExtUI, MulI
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
@@ -130,9 +130,11 @@ def _parity(building: Building, phase: Value) -> Value:
 @reads("ttng.wait_barrier")
 def read_wait_barrier(building: Building, op: RawOp) -> Results:
     """`ttng.wait_barrier %barrier, %phase, %predicate deps %tile`."""
-    phase = _parity(building, building.value(op, op.operands[1]))
+    phase = _parity(building, building.value(op, op.operands[1], I32))
     predicate = building.value(op, op.operands[2], I1) if len(op.operands) > 2 else None
-    tiles = tuple(building.value(op, name) for name in op.groups.get("deps", ()))
+    names = op.groups.get("deps", [])
+    types = op.operand_types[-len(names) :] if len(op.operand_types) > len(names) else [None] * len(names)
+    tiles = tuple(building.value(op, name, type_) for name, type_ in zip(names, types))
     return building.add(WaitBarrier(building.operand(op, 0), phase, tiles, predicate)).results
 
 

@@ -20,10 +20,11 @@ from kbuild.targets import Target, find_target
 _MARKS = re.compile(
     r"^\s*(?:module\b|builtin\.module\b|tt\.func (?:public|private)\b|tt\.func @\w+\([^)]*\) ->|\#\w+\s*=\s*(?:\#|loc\()|\^\w+"
     r'|%[\w.$-]+(?::\d+)?(?:\s*,\s*%[\w.$-]+(?::\d+)?)*\s*=\s*["\w]'
-    r"|[a-z]\w*\.[\w.]+ [^{\n]*%[^{\n]* : [!a-z(<])",
+    r"|[a-z]\w*\.[\w.]+ [^{\n]*%[^{\n]* : [!a-z(<]"
+    r'|tt\.(?:print|assert) [^{\n]*"|ttg\.barrier \w|"[a-z]\w*\.[\w.]+"\()',
     re.MULTILINE,
 )
-_FUNCTION = re.compile(r"^\s*(?:module|builtin\.module|tt\.func|func\.func)\b", re.MULTILINE)
+_FUNCTION = re.compile(r'^\s*"?(?:module|builtin\.module|tt\.func|func\.func)\b', re.MULTILINE)
 _DEFAULT_TARGET = "cuda:90"
 
 
@@ -69,9 +70,10 @@ def read_upstream(
 
 
 def _keep_names(building: Building, names: dict[str, Value] | None) -> None:
-    for name, value in building.values.items() if names is not None else ():
-        if value is not None and names is not None:
-            names.setdefault(name, value)
+    if names is not None:
+        for name, value in building.values.items():
+            if value is not None:
+                names.setdefault(name, value)
 
 
 def _fragment(building: Building, loose: RawBlock, attributes: Mapping[str, Any]) -> Func:

@@ -67,6 +67,7 @@ ROWS: dict[str, Row] = {
     "ttg.memdesc_reinterpret": Row(gpu.MemDescReinterpret),
     # Programs and their threads.
     "gpu.barrier": Row(tensor.Barrier),
+    "ttg.barrier": Row(tensor.Barrier),
     "ttng.fence_async_shared": Row(nvidia.FenceAsyncShared, ignored=frozenset({"bCluster"})),
     "ttng.async_copy_mbarrier_arrive": Row(
         nvidia.AsyncCopyMbarrierArrive, attributes={"noIncrement": "no_increment"}

@@ -26,6 +26,8 @@ class RawBlock:
 
     label: str = ""
     arguments: list[tuple[str, Type]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Those of the arguments in the source, as far as the text has them."""
     ops: list[RawOp] = field(default_factory=list)
 
 
@@ -78,6 +80,8 @@ class RawFunction:
 
 Form = Callable[["Syntax", RawOp], None]
 FORMS: dict[str, Form] = {}
+QUOTED = '"'
+"""In `FORMS`, the reader of operations in MLIR's generic form, whose names are in quotes."""
 
 
 def form(*names: str) -> Callable[[Form], Form]:
@@ -109,7 +113,7 @@ class Syntax(AttributeReader):
             if self.kind == "label":
                 block = RawBlock(self.advance())
                 if self.at("("):
-                    block.arguments = self.arguments()
+                    block.arguments = self.arguments(block.names)
                 self.expect(":")
                 if blocks == [RawBlock()]:
                     blocks = []
@@ -129,8 +133,8 @@ class Syntax(AttributeReader):
         else:
             self.attribute()  # Types are attributes, too.
 
-    def arguments(self) -> list[tuple[str, Type]]:
-        """`(%a: i32, %b: f32 loc("b"))`."""
+    def arguments(self, names: list[str]) -> list[tuple[str, Type]]:
+        """`(%a: i32, %b: f32 loc("b"))`; their names in the source are added to `names`."""
         self.expect("(")
         found: list[tuple[str, Type]] = []
         more = not self.accept(")")
@@ -139,6 +143,7 @@ class Syntax(AttributeReader):
             self.expect(":")
             found.append((name, self.type()))
             self.location()
+            names.append(self.source_name or name[1:])
             more = self.separated(")")
         return found
 
@@ -148,14 +153,15 @@ class Syntax(AttributeReader):
         if self.kind == "value":
             results = self.results()
         place = (self.start, self.position)
-        if self.kind == "string":
+        is_quoted = self.kind == "string"
+        if is_quoted:
             name = self.advance()[1:-1]
         elif self.kind == "word":
             name = self.advance()
         else:
             self.fail(f"expected an operation, found {self.token or 'the end'!r}", (begin, self.position))
         op = RawOp("tt.return" if name == "return" else name, place, results)
-        FORMS.get(op.name, generic)(self, op)
+        FORMS.get(QUOTED if is_quoted else op.name, generic)(self, op)
         op.loc = self.location() or self.loc(*place)
         return op
 
@@ -195,6 +201,14 @@ class Syntax(AttributeReader):
             more = self.separated("]")
         return items
 
+    def labels(self) -> list[tuple[str, list[str]]]:
+        """`[^bb1, ^bb2]`: blocks that may follow."""
+        self.expect("[")
+        found: list[tuple[str, list[str]]] = [(self.take("label"), [])]
+        while self.separated("]"):
+            found.append((self.take("label"), []))
+        return found
+
     def values(self) -> list[str]:
         """`%a, %b`."""
         found = [self.take("value")]
@@ -207,14 +221,8 @@ class Syntax(AttributeReader):
 
     def types(self) -> list[Type]:
         """One type or several, in parentheses or not, separated by commas or `*`."""
-        if self.accept("("):
-            found: list[Type] = []
-            more = not self.accept(")")
-            while more:
-                found.append(self.type())
-                self.location()
-                more = self.separated(")")
-            return found
+        if self.at("("):
+            return self.types_in_parentheses()
         found = [self.type()]
         while self.at(",", "*") and self.is_type_next():
             self.advance()
@@ -323,7 +331,10 @@ def generic(syntax: Syntax, op: RawOp) -> None:
         elif syntax.kind == "word":
             _word(syntax, op)
         elif syntax.at("["):
-            op.lists.append(syntax.bracketed())
+            if syntax.text[syntax.position :].lstrip().startswith("^"):
+                op.successors = syntax.labels()
+            else:
+                op.lists.append(syntax.bracketed())
         elif syntax.at("("):
             _parentheses(syntax, op)
         elif syntax.at("{"):

@@ -12,6 +12,7 @@ from kbuild.compiler.ir.types import (
     I64,
     FloatType,
     IntType,
+    PointerType,
     TensorType,
     Type,
     bit_width,
@@ -19,6 +20,7 @@ from kbuild.compiler.ir.types import (
     is_pointer,
     is_tensor,
     like,
+    pointee_of,
 )
 from kbuild.compiler.layout import slice_of
 from kbuild.compiler.ops.elementwise import (
@@ -248,14 +250,15 @@ def read_make_tensor_ptr(building: Building, op: RawOp) -> Results:
     """`tt.make_tensor_ptr %base, [%m, %n], [%s, %t], [%i, %j] {order = array<i32: 1, 0>} : <tensor<…>>`."""
     type_ = building.result_type(op, elided="!tt.ptr")
     shape, strides, offsets = (building.listed(op, items, I64) for items in op.lists)
-    base = building.value(op, op.operands[0])
+    base = building.value(op, op.operands[0], PointerType(element_of(pointee_of(type_))))
     order = tuple(op.attributes["order"])
     return building.add(MakeTensorPtr(base, shape, strides, offsets, order, type_)).results
 
 
 @reads("tt.make_tensor_descriptor")
 def read_make_tensor_descriptor(building: Building, op: RawOp) -> Results:
-    type_ = building.syntax.elided(op.operand_types[-1], "!tt.tensordesc")
+    own = op.result_types[0] if op.has_result_types else op.operand_types[-1]
+    type_ = building.syntax.elided(own, "!tt.tensordesc")
     shape, strides = (building.listed(op, items, I64) for items in op.lists)
     padding = op.attributes.get("padding", "zero")
     base = building.value(op, op.operands[0], op.operand_types[0])

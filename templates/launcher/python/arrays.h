@@ -335,14 +335,17 @@ static PyObject *call_exporter(PyObject *export, PyObject *stream, int is_versio
     return capsule;
 }
 
-/* Asks for a capsule that is ready on the caller's stream if that is known by now, on the default stream otherwise. */
+/* Asks for a capsule that is ready on the caller's stream if that is known by now, on the default stream otherwise.  That is
+   named, too, for arrays of JAX wait for nothing without a name. */
 static PyObject *export_dlpack(PyObject *value, Call *call, int is_versioned)
 {
+    int is_named = call->has_stream || !call->offline;
     if (!call->has_stream)
         add_producer(call, DEFAULT_STREAM);
+    uint64_t number = call->has_stream && call->stream ? call->stream : DEFAULT_STREAM;
     PyObject *export = PyObject_GetAttr(value, names.dlpack), *capsule = NULL;
-    PyObject *stream = export && call->has_stream ? PyLong_FromUnsignedLongLong(call->stream ? call->stream : DEFAULT_STREAM) : NULL;
-    if (export && (stream || !call->has_stream)) {
+    PyObject *stream = export && is_named ? PyLong_FromUnsignedLongLong(number) : NULL;
+    if (export && (stream || !is_named)) {
         capsule = call_exporter(export, stream, is_versioned);
         if (!capsule && is_versioned && PyErr_ExceptionMatches(PyExc_TypeError)) { /* It is older than the keyword. */
             PyErr_Clear();

@@ -20,7 +20,7 @@ from kbuild.aot.artifact.platforms import this_machine
 from kbuild.cli import main
 from kbuild.errors import UsageError
 from tests.aot.artifact.partial_wheels import options_of, wheel_of
-from tests.aot.build.test_merge import change, edited
+from tests.aot.shards.test_merge import change, edited
 
 LOADER = """\
 import importlib.util, sys

@@ -24,9 +24,9 @@ from kbuild.aot.artifact.platforms import (
     this_machine,
 )
 from kbuild.aot.build.launcher import build_launcher, core_command, foreign_headers
-from kbuild.aot.build.merge import merge
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.shards.merge import merge
 from kbuild.cli import main
 from kbuild.errors import ToolError, UsageError
 from tests.aot.artifact.partial_wheels import options_of, wheel_of

@@ -21,7 +21,8 @@ from kbuild.aot.artifact.platforms import needed_libraries, platform_tag
 from kbuild.aot.artifact.wheel import make_wheel
 from kbuild.aot.build.assemble import driver_of
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, BuildResult, build
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.build.results import BuildResult
 from kbuild.aot.manifest.model import Package
 from kbuild.errors import ToolError
 from tests.aot.artifact.archives import entries_of

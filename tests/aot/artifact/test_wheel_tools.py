@@ -18,7 +18,7 @@ from kbuild.aot.artifact.platforms import MACHINES, parse_platform, this_machine
 from kbuild.aot.toolchain import find_cc
 from kbuild.errors import ToolError
 from tests.aot.artifact.partial_wheels import options_of, wheel_of
-from tests.aot.build.test_merge import change
+from tests.aot.shards.test_merge import change
 
 
 @pytest.fixture

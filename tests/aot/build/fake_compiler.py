@@ -46,6 +46,8 @@ def compile(
         case "slow":
             Path(file).with_name("at_work").touch()
             time.sleep(30)
+        case "late":
+            time.sleep(0.5)
         case "edit":
             with open(file, "a") as stream:
                 stream.write(f"X{time.time_ns()} = 1\n")
@@ -75,6 +77,7 @@ def compile(
         block=options.threads,
         shared=0,
         static_shared=0,
+        nvrtc_version="",
         registers=32,
         spill_stores=0,
         spill_loads=0,

@@ -16,7 +16,8 @@ import pytest
 
 from kbuild.aot import toolchain
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, BuildResult, build
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.build.results import BuildResult
 from kbuild.aot.files import templates_directory
 from kbuild.errors import CompileError, KbuildError, ToolError, UsageError
 from kbuild.options import DEFAULTS

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kbuild.aot.build.cache import Cache, usable
+from kbuild.aot.build.cache import Cache, decode, usable
 
 KEY = "ab" + "0" * 62
 PARTS = {"cubin": b"\x7fELF" + bytes(300), "facts": b"{}"}
@@ -81,6 +83,58 @@ def test_a_directory_that_cannot_be_written_makes_no_trouble(tmp_path: Path) -> 
     everyone.chmod(0o777)
     assert "all users may write" in usable(everyone)
     assert usable(tmp_path / "new" / "deep") == ""
+
+
+def test_files_have_the_rights_of_the_folder(tmp_path: Path) -> None:
+    """Whatever the umask: the next to use it may be another user."""
+    for rights in (0o700, 0o2770, 0o2775):
+        folder = tmp_path / oct(rights)
+        folder.mkdir()
+        folder.chmod(rights)
+        before = os.umask(0o077)
+        try:
+            assert Cache(folder).put(KEY, PARTS)
+        finally:
+            os.umask(before)
+        found = {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+        assert found == {rights, rights & 0o666}
+
+
+def test_one_that_is_only_read_is_left_as_it_is(cache: Cache) -> None:
+    cache.put(KEY, PARTS)
+    path = entry_of(cache)
+    os.utime(path, (1, 1))
+    reading = Cache(cache.root, is_read_only=True)
+    assert reading.get(KEY) == PARTS and path.stat().st_mtime == 1 and not reading.put(KEY, PARTS)
+    path.write_bytes(b"damaged")
+    assert reading.get(KEY) is None and path.exists()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"[]", b"{}", b'{"key": 1, "parts": 2}', b"{", b'{"key": "KEY", "parts": [["a", -1], ["b", 2]]}',
+     b'{"key": "KEY", "parts": [["a", 2]]}', b'{"key": "KEY", "parts": [["a"]]}', b"\xff", b"[" * 100_000],
+)  # fmt: skip
+def test_what_somebody_meant_to_be_wrong_is_refused(header: bytes) -> None:
+    """The digest is right, as it is of an entry from a server that lies."""
+    body = header.replace(b"KEY", KEY.encode()) + b"\nx"
+    assert decode(KEY, b"KBC1" + hashlib.sha256(body).digest() + body) is None
+
+
+def test_what_was_left_half_written_is_judged_by_the_clock_of_the_disk(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine's may be days ahead of it: nothing that others write now may be swept."""
+    cache.put(KEY, PARTS)
+    assert cache.root
+    fresh, old = cache.root / "tmp/fresh", cache.root / "tmp/old"
+    for path in (fresh, old):
+        path.write_bytes(b"")
+    now = fresh.stat().st_mtime
+    os.utime(old, (now - 90_000, now - 90_000))
+    monkeypatch.setattr("time.time", lambda: now + 1_000_000)
+    cache.trim()
+    assert fresh.exists() and not old.exists()
 
 
 def test_the_entries_used_longest_ago_go_first(cache: Cache) -> None:

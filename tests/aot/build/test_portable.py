@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, BuildResult, build
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.build.results import BuildResult
 from tests.aot.build.test_build import compiled
 from tests.aot.conftest import KERNEL
 

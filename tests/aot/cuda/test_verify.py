@@ -132,7 +132,11 @@ def test_bank_conflicts_and_sectors_are_counted_by_line(
     assert found[line_of(source, "sum += "), "shared", "load"] > 2
     assert found[line_of(source, "bs[x * TILE + y]"), "shared", "store"] > 4
     assert found[line_of(source, "as[y * TILE + x] ="), "shared", "store"] == 1
-    assert counts["block"] == [16, 16] and counts["limited_by"] == "warps" and counts["occupancy"] == 1
+    assert (
+        counts["block"] == [16, 16]
+        and counts["limited_by"] == "warps and registers"
+        and counts["occupancy"] == 1
+    )
 
 
 def test_counts_are_a_table_with_the_source(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,3 +152,35 @@ def test_counts_are_a_table_with_the_source(small: Path, capsys: pytest.CaptureF
         "16 blocks of 128 threads at once on a multiprocessor, 100 % of its warps, limited by warps"
         in lines[-2]
     )
+
+
+def test_a_kernel_in_triton_s_language_may_have_a_reference(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = small / "kernels.toml"
+    edit(
+        manifest,
+        'source = "kernels/scale.cu"\nfunction = "tools::scale_all"\nblock = [128]\n',
+        'source = "kernels/scale.py"\nfunction = "scale_kernel"\n',
+    )
+    edit(manifest, "config = [{ FACTOR = 3 }]", "config = [{ FACTOR = 3, BLOCK = 128 }]")
+    edit(manifest, 'reference = "kernels/scale.py:scale_kernel"', 'reference = "reference.py:scale"')
+    edit(manifest, 'reference_constexprs = { BLOCK = 64 }\nreference_grid = ["cdiv(n, BLOCK)"]\n', "")
+    with (small / "reference.py").open("a") as references:
+        references.write("\n\ndef scale(x, y, n, FACTOR):\n    y[:n] = FACTOR * x[:n]\n")
+    code, err = verified(small, capsys, "scale")
+    assert code == 0, err
+    edit(small / "kernels/scale.py", "* FACTOR,", "* FACTOR + 1,")
+    code, err = verified(small, capsys, "scale")
+    assert code == 1 and "elements differ" in err
+
+
+def test_one_launch_from_the_command_line(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = str(small / "kernels/scale.cu")
+    launch = [f"{source}:tools::scale_all", "-c", "FACTOR=3", "--block", "128", "--grid", "2"]
+    given = ["--arg", "x=range:200,y=zeros:200,n=200", "--races", "--schedule", "reverse"]
+    assert main(["run", *launch, *given]) == 0
+    assert "y: 200 elements of f32, 199 changed: 0.0, 3.0, 6.0" in capsys.readouterr().out
+    assert main(["run", *launch, "--arg", "x=range:200,y=zeros:200,n=201"]) == 1
+    found = capsys.readouterr().out
+    assert "out-of-bounds" in found and f"scale.cu:{line_of(Path(source), 'FACTOR')}:" in found

@@ -45,6 +45,52 @@ def kernel(parameters: str, *lines: str) -> str:
     return f"{HEAD}\n\n@triton.jit\ndef it_kernel({parameters}):\n{code}"
 
 
+GLUON = """\
+import torch, triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+
+@gluon.jit
+def copy_kernel(x, y, n, BLOCK: gl.constexpr, held: gl.constexpr, other_layout: gl.constexpr):
+    tile = gl.allocate_shared_memory(gl.float16, [BLOCK, 64], x.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(ready, count=1)
+    mbarrier.expect(ready, x.block_type.nbytes)
+    row = gl.program_id(0) * BLOCK
+    tma.async_copy_global_to_shared(x, [row, 0], ready, tile)
+    mbarrier.wait(ready, 0)
+    rows = row + gl.arange(0, BLOCK, gl.SliceLayout(1, held))[:, None]
+    columns = gl.arange(0, 64, gl.SliceLayout(0, held))[None, :]
+    value = tile.load(held)
+    tile.store(value)
+    gl.store(y + rows * 64 + columns, value, rows < n)
+
+
+def copy(x, other_layout):
+    y = torch.empty_like(x)
+    n = x.shape[0]
+    held = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    desc = TensorDescriptor.from_tensor(x, [32, 64], gl.NVMMASharedLayout(64, 16))
+    copy_kernel[(triton.cdiv(n, 32),)](desc, y, n, 32, held, other_layout)
+"""
+
+
+def test_kernels_of_gluon(tmp_path: Path) -> None:
+    found, manifest = made(tmp_path, GLUON)
+    (kernel,) = manifest.kernels
+    types = {argument.name: argument.type for argument in kernel.args}
+    assert types == {
+        "x": "tensordesc<{dtype}[32, 64],gl.NVMMASharedLayout(64, 16)>",
+        "y": "*{dtype}",
+        "n": "i32",
+    }
+    assert 'held = "gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])"' in found.text
+    assert "other_layout: guessed gl.AutoLayout()" in guesses(found)
+
+
 def test_vector_add(tmp_path: Path) -> None:
     found, manifest = made(tmp_path, VECTOR_ADD)
     assert (

@@ -116,7 +116,10 @@ def test_what_is_missing_is_said_with_the_command_that_installs_it(
 ) -> None:
     with pytest.raises(ToolError, match=message) as caught:
         choose(found, series, min_driver)
-    assert caught.value.help == 'pip install "nvidia-cuda-nvcc-cu12==12.9.*", or set KBUILD_PTXAS to one'
+    assert (
+        caught.value.help
+        == 'pip install "nvidia-cuda-nvcc-cu12==12.9.*", or name one: KBUILD_PTXAS, or ptxas= in Python'
+    )
 
 
 def test_versions_of_cuda_13_have_a_package_of_another_name() -> None:

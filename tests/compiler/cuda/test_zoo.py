@@ -19,6 +19,23 @@ SCHEDULES = ("lockstep", "reverse", "random(1)")
 RANDOM = np.random.default_rng(1)
 
 
+def compiled(
+    kernel: str,
+    block: str,
+    signature: Mapping[str, str] | None,
+    shared: int,
+    stop: str,
+    **named: Any,
+) -> kbuild.Artifact:
+    """A kernel, `file:function`."""
+    file, _, function = kernel.partition(":")
+    options = {name: value for name, value in named.items() if name in ("debug", "target")}
+    constexprs = {name: value for name, value in named.items() if name not in options}
+    source = f"{KERNELS / file}.cu:{function}"
+    options |= {"block": block, "shared": shared, "lineinfo": True, "stop": stop}
+    return kbuild.compile(source, signature=signature, constexprs=constexprs, **options)
+
+
 def ran(
     kernel: str,
     block: str,
@@ -28,21 +45,8 @@ def ran(
     shared: int = 0,
     **named: Any,
 ) -> Report:
-    """The last of the reports on a kernel, `file:function`, under all schedules; nothing is found in any."""
-    file, _, function = kernel.partition(":")
-    options = {name: value for name, value in named.items() if name in ("debug", "target")}
-    constexprs = {name: value for name, value in named.items() if name not in options}
-    source = f"{KERNELS / file}.cu:{function}"
-    artifact = kbuild.compile(
-        source,
-        signature=signature,
-        constexprs=constexprs,
-        block=block,
-        shared=shared,
-        lineinfo=True,
-        stop="ptx",
-        **options,
-    )
+    """The last of the reports on a kernel under all schedules; nothing is found in any."""
+    artifact = compiled(kernel, block, signature, shared, "ptx", **named)
     program, facts = load(artifact.asm["ptx"], artifact.metadata.name), artifact.metadata
     given = arguments_of(facts.params, arguments)
     reports = []

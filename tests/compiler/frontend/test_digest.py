@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbuild.compiler.frontend.sources.digest import source_digest
+from kbuild.compiler.frontend.sources.digest import closure, source_digest
+from kbuild.compiler.frontend.sources.files import find_function
 
 HELPER = """\
 import triton
@@ -113,3 +114,13 @@ def test_functions_in_constants_count(digest, table):
     kernel = kernel.replace("import scaled", "import scaled, unused").replace("scaled(x)", "TABLE[0](x)")
     known = digest(kernel)
     assert digest(kernel, HELPER.replace("return x\n", "return x + 1\n")) != known
+
+
+def test_the_closure_names_the_functions_of_the_project_that_a_kernel_reaches(digest, tmp_path):
+    digest()
+    parts = closure(find_function(str(tmp_path / "kernel.py"), "k"))
+    assert [(part.function.name, part.function.file.rpartition("/")[2]) for part in parts] == [
+        ("k", "kernel.py"),
+        ("scaled", "helper.py"),
+    ]
+    assert dict(parts[0].values)["scaled"] == "function scaled" and dict(parts[1].values)["SCALE"] == "3"

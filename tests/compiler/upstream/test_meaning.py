@@ -92,6 +92,20 @@ CASES = {
         lambda rng: {"x": halves(rng, 32).astype("f4"), "out": zeros(32), "count": zeros(32, of=np.int32)},
         lambda given: {"out": -np.exp2(abs(given["x"]) + 2), "count": [3 * 32, *[0] * 31]},
     ),
+    "generic.ttir": Case(
+        "sm_80",
+        (8,),
+        lambda rng: {
+            "x": halves(rng, 8, 4).astype("f4"),
+            "out": zeros(8) + 9,
+            "count": zeros(1, of=np.int32),
+            "limit": 2.0,
+        },
+        lambda given: {
+            "out": [*np.where(given["x"] < 2, given["x"], 0).sum(1)[:6], 9, 9],
+            "count": [(given["x"][:6] < 2).sum()],
+        },
+    ),
     "pipelined.ttgir": Case(
         "sm_80",
         (1,),

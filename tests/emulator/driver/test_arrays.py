@@ -78,8 +78,8 @@ def test_the_default_stream_by_either_name_needs_no_wait(world: Make, legacy: in
 
 
 def test_an_array_through_dlpack_is_ready_where_the_launch_is(world: Make) -> None:
-    """Without a stream to be ready on it is ready on the default stream, and the launch may be on another
-    one."""
+    """Until the stream of the launch is known, it is to be ready on the default stream, which is named: the arrays of JAX wait
+    for nothing otherwise."""
     here = world("sm_90", streams="late")
     cuda = Cuda(here.driver.path)
     x, y, out = (here.driver.array(numpy.ones(64, "f4")) for _ in range(3))
@@ -89,6 +89,9 @@ def test_an_array_through_dlpack_is_ready_where_the_launch_is(world: Make) -> No
     here.package.launch.vector_add(exported, y, out, 64, stream=0)
     assert exported.asked == [other.value, 1]
     fill(cuda, x, 9, None)
+    exported = DLPack(x)
+    here.package.launch.vector_add(exported, Interface(y, stream=other.value), out, 64)
+    assert exported.asked == [1] and not here.driver.launches[-1].stream
     here.package.launch.vector_add(Interface(y, stream=other.value), DLPack(x), out, 64)
     assert here.driver.launches[-1].stream == other.value
     assert out.copy_to_host().tolist() == [10] * 64

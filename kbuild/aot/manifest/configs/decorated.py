@@ -24,6 +24,7 @@ from kbuild.aot.manifest.kinds import ConstexprKind
 from kbuild.aot.manifest.model import Argument, Axis, Value
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader
+from kbuild.aot.syntax import syntax_tree
 from kbuild.options import DEFAULTS, by_name, options
 
 Entry = Mapping[str, Any]
@@ -78,7 +79,7 @@ class DecoratedKernel:
 
     def read(self) -> DecoratedConfigs:
         """What the decorators say; heuristics that a manifest cannot say are noted as mistakes."""
-        tree = ast.parse((self.reader.root / self.source).read_bytes())
+        tree = syntax_tree(self.reader.root / self.source)
         evaluator = module_evaluator(tree, {self.name})
         (node, *_) = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == self.name]
         decorations = read_decorations(node, evaluator)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter
 from kbuild.aot.manifest.kinds import dotted_type
+from kbuild.aot.syntax import syntax_tree
 
 
 @lru_cache(maxsize=256)
@@ -15,7 +16,7 @@ def python_functions(path: Path) -> dict[str, KernelFunction]:
     """The top-level functions of a Python file by name; SyntaxError, UnicodeDecodeError or OSError as reading
     it raises."""
     try:
-        module = ast.parse(path.read_bytes(), filename=str(path))
+        module = syntax_tree(path)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error)) from None
     return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -33,37 +35,68 @@ def source_digest(path: str, function: str, places: bool = False) -> str:
 
 def digest_of(function: SourceFunction, places: bool = False) -> str:
     """The digest of a function that has been found."""
-    texts: dict[tuple[str, int], str] = {}
+    hasher = hashlib.sha256()
+    with _refusing_depth(function):
+        for part in closure(function):
+            hasher.update(part.meaning(places or function.debug).encode())
+            hasher.update(b"\0")
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function that a kernel is or reaches."""
+
+    function: SourceFunction
+    values: tuple[tuple[str, str], ...]
+    """The names that it takes from its module, and what they stand for, as text."""
+
+    def meaning(self, places: bool) -> str:
+        """The text of all that its meaning depends on but the functions that it reaches."""
+        function = self.function
+        found = [function.kind, str(function.noinline), _syntax(function.node, places)]
+        found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
+        return "\n".join([*found, *(f"{name}={text}" for name, text in self.values)])
+
+
+def closure(function: SourceFunction) -> list[Part]:
+    """A kernel and the functions of its project that it reaches, each once, callers first.
+
+    Raises CompileError where they nest too deeply.
+    """
+    parts: dict[tuple[str, int], Part | None] = {}
+    with _refusing_depth(function):
+        _collect(function, parts)
+    return [part for part in parts.values() if part is not None]
+
+
+@contextmanager
+def _refusing_depth(function: SourceFunction) -> Iterator[None]:
+    """Within it, syntax that Python cannot walk is a CompileError."""
     try:
-        _collect(function, texts, places or function.debug)
+        yield
     except RecursionError:
         raise CompileError(
             f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc
         ) from None
-    hasher = hashlib.sha256()
-    for text in texts.values():
-        hasher.update(text.encode())
-        hasher.update(b"\0")
-    return hasher.hexdigest()
 
 
-def _collect(function: SourceFunction, texts: dict[tuple[str, int], str], places: bool) -> None:
+def _collect(function: SourceFunction, parts: dict[tuple[str, int], Part | None]) -> None:
     key = (function.file, function.node.lineno)
-    if key in texts:
+    if key in parts:
         return
-    texts[key] = ""  # its place among the others; a function that calls itself ends here
-    found: list[str] = [function.kind, str(function.noinline), _syntax(function.node, places)]
-    found += ["debug"] * function.debug + ["gluon"] * function.explicit_layouts
+    parts[key] = None  # its place among the others; a function that calls itself ends here
+    values: list[tuple[str, str]] = []
     for name, value in sorted(_reached(function).items()):
         for part in _functions_in(value):
-            _collect(part, texts, places)
+            _collect(part, parts)
         if isinstance(value, SourceFunction) and not value.library:
-            found.append(f"{name}=function {value.name}")
+            values.append((name, f"function {value.name}"))
         elif isinstance(value, AggregateClass):
-            found.append(f"{name}=aggregate {value.name} {value.fields} {sorted(value.constants)}")
+            values.append((name, f"aggregate {value.name} {value.fields} {sorted(value.constants)}"))
         else:
-            found.append(f"{name}={_text(value)}")
-    texts[key] = "\n".join(found)
+            values.append((name, _text(value)))
+    parts[key] = Part(function, tuple(values))
 
 
 def _functions_in(value: Any) -> Iterator[SourceFunction]:

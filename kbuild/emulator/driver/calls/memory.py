@@ -16,8 +16,8 @@ from kbuild.emulator.driver.table import Byte, Int, Pointer, Short, Size, Unsign
 _HOST, _DEVICE = 1, 2
 """CUmemorytype."""
 _MAP_ALIGNMENT = 16
-"""Of a tensor map's place: cuda.h asks for 64 bytes, and the objects of cuda.core and cuda.bindings lie where malloc puts
-them."""
+"""Of a tensor map's place: the manual wants 64 bytes, but the driver of an H200 takes 16, and the maps of cuda.core lie where
+malloc puts them."""
 
 
 def device_bytes(driver: Driver, address: int, size: int) -> np.ndarray:

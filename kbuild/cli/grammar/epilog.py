@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from kbuild.aot.environment import CACHE_DIR, DEBUG, DISABLE_CACHE, DUMP, INTERPRET, PTXAS, STRICT, VARIABLES
+from kbuild.aot.environment import (
+    CACHE_DIR,
+    CACHE_URL,
+    DEBUG,
+    DISABLE_CACHE,
+    DUMP,
+    INTERPRET,
+    PTXAS,
+    REMOTE_URL,
+    STRICT,
+    VARIABLES,
+)
 
 _EXAMPLES = """\
 examples:
   kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
   kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
   kbuild build --arch sm_90 matmul              one kernel for one architecture
-  kbuild merge dist/*+sm80*.whl dist/*+sm90*.whl  one wheel of two, each built for one architecture
+  kbuild build --shard 3/8                      an eighth of the variants, as a part of the wheel
+  kbuild merge dist/*.part                      the wheel of all parts
+  kbuild ci github --shards 8                   the workflow that does so in eight jobs
   kbuild compile add.py:add_kernel -s 'x=*fp32:16,n=i32' -c BLOCK=1024 --emit ttgir
                                                 one function, and what the compiler makes of it
+  kbuild build --cache https://host/kernels     with the cubins of other machines: docs/cache.md
   kbuild list -v                                the variants of kernels.toml, with registers and spills
   kbuild opt dump.ttgir --print axis_info       a dump, of kbuild's or Triton's, with what an analysis finds
   kbuild layout 'dump.ttgir:%x' -o x.svg        where the elements of a value are, as a table and a drawing
@@ -30,7 +44,20 @@ exit codes: 0 done, 1 a build or a check failed, 2 the command line or the manif
 """
 
 
-_SHOWN = (CACHE_DIR, DISABLE_CACHE, PTXAS, "CC", DUMP, DEBUG, STRICT, INTERPRET, "MAX_JOBS", "NO_COLOR")
+_SHOWN = (
+    CACHE_DIR,
+    DISABLE_CACHE,
+    CACHE_URL,
+    REMOTE_URL,
+    PTXAS,
+    "CC",
+    DUMP,
+    DEBUG,
+    STRICT,
+    INTERPRET,
+    "MAX_JOBS",
+    "NO_COLOR",
+)
 """The variables that help lists."""
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from kbuild.aot.artifact import record
 from kbuild.aot.artifact.wheel import packed
-from kbuild.aot.build import merge as merging
-from kbuild.aot.build.merge import merge
 from kbuild.aot.build.project import BuildOptions
 from kbuild.aot.identity import canonical_json
 from kbuild.aot.manifest.load import load
+from kbuild.aot.shards import merge as merging
+from kbuild.aot.shards.merge import merge
 from kbuild.cli import main
 from kbuild.errors import ToolError, UsageError
 from kbuild.options import DEFAULTS

@@ -136,6 +136,16 @@ def add_compile(compile_: argparse.ArgumentParser) -> None:
     add_options(compile_)
 
 
+def add_shard(verb: argparse.ArgumentParser, text: str) -> None:
+    """The option `--shard`, with `text` for what it has the verb do."""
+    verb.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help=f"{text}; or a range of digests, A..B, as kbuild ci prints them",
+    )
+
+
 def add_run(running: argparse.ArgumentParser) -> None:
     add_function(running)
     add = running.add_argument
@@ -161,7 +171,8 @@ def add_run(running: argparse.ArgumentParser) -> None:
         help="asynchronous operations early, late or random(N) (default late)",
     )
     add("--races", action="store_true", help="look for races too, in another order than lockstep")
-    add_options(running, *(option.name for option in options("variant") if option.is_flag))
+    scopes = options("variant") + options("kernel")
+    add_options(running, *(option.name for option in scopes if option.is_flag))
 
 
 def add_verify(verifying: argparse.ArgumentParser) -> None:
@@ -169,6 +180,7 @@ def add_verify(verifying: argparse.ArgumentParser) -> None:
     add("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
     add_options(verifying, "debug", "portable")
     add("--variant", default="", metavar="NAME", help="this variant alone")
+    add_shard(verifying, "one of N shards of the variants alone")
     add("--case", type=positive, default=0, metavar="N", help="the Nth launch alone; -v shows them")
     add("--data", default="", choices=("whole", "real", "special"), help="runs with these numbers alone")
     add("--schedule", default="", metavar="ORDER", help="only in this order of warps, as for `run`")
@@ -261,3 +273,10 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 100_000):
         raise argparse.ArgumentTypeError(f"expected a number from 1, found {text!r}")
     return int(text)
+
+
+def _shard(text: str) -> Any:
+    # For those alone who ask for shards: it loads the model of manifests.
+    from kbuild.aot.shards.shard import Shard
+
+    return Shard.parse(text)

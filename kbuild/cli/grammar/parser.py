@@ -8,33 +8,24 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from kbuild import __version__
-from kbuild.cli.arguments import (
-    add_common,
+from kbuild.cli.grammar.arguments import (
     add_compile,
     add_layout,
     add_mutate,
     add_opt,
     add_options,
     add_run,
+    add_shard,
     add_verify,
     positive,
 )
-from kbuild.cli.epilog import epilog
+from kbuild.cli.grammar.built import add_built
+from kbuild.cli.grammar.epilog import epilog
+from kbuild.cli.grammar.machines import add_cache, add_ci, add_merge, add_remote
+from kbuild.cli.grammar.verbs import ArgumentParser, Verbs
 from kbuild.errors import UsageError, nearest
-
-
-class _ArgumentParser(argparse.ArgumentParser):
-    """Reports mistakes as kbuild reports all others."""
-
-    def error(self, message: str) -> Any:
-        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        close = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
-        raise UsageError(
-            message, help=f'did you mean "{close}"?' if close else f"{self.prog} --help lists what there is"
-        )
 
 
 def run(words: list[str], environment: Mapping[str, str]) -> int:
@@ -57,48 +48,27 @@ def run(words: list[str], environment: Mapping[str, str]) -> int:
     return verb(options)
 
 
-class _Verbs:
-    """The verbs of a command line, in the order in which help lists them."""
-
-    def __init__(self, top: argparse.ArgumentParser) -> None:
-        self._added = top.add_subparsers(
-            metavar="VERB",
-            title="verbs; `kbuild VERB --help` says more",
-            required=True,
-            parser_class=_ArgumentParser,
-        )
-
-    def add(
-        self, name: str, text: str, applying: str, module: str = "", **meanings: str
-    ) -> argparse.ArgumentParser:
-        """One verb; of the options of all verbs, help names those that apply, with `meanings` where it has
-        its own."""
-        added = self._added.add_parser(name, help=text, description=text, allow_abbrev=False)
-        added.set_defaults(verb=name, module=module or name, grammar=added)
-        add_common(added, applying.split(), meanings)
-        return added
-
-
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = _ArgumentParser(
+    top = ArgumentParser(
         prog="kbuild",
         description="Compiles Triton-language GPU kernels ahead of time and packs them into wheels.",
         epilog=epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")
-    verbs = _Verbs(top)
+    verbs = Verbs(top)
     _add_init(verbs)
     _add_building(verbs)
     _add_inspecting(verbs)
+    add_built(verbs)
     _add_checking(verbs)
     _add_tuning(verbs)
     _add_upkeep(verbs)
     return top
 
 
-def _add_init(verbs: _Verbs) -> None:
+def _add_init(verbs: Verbs) -> None:
     starting = verbs.add(
         "init",
         "Write a kernels.toml for kernels in Triton source, which is read and not executed.",
@@ -117,11 +87,12 @@ def _add_init(verbs: _Verbs) -> None:
     )
 
 
-def _add_building(verbs: _Verbs) -> None:
+def _add_building(verbs: Verbs) -> None:
     """The verbs that make all of a project."""
     building = "-C -j -k -v -q --json --dry-run --arch -o --no-cache --color"
     build = verbs.add("build", "Compile the kernels of kernels.toml and make the wheel.", building)
     build.add_argument("kernels", nargs="*", metavar="KERNEL", help="compile these alone, and make no wheel")
+    add_shard(build, "make a part of the wheel, for kbuild merge, with one of N shards of the variants")
     wheel = verbs.add(
         "wheel", "Make the wheel; the same as build, and then print its path alone.", building, module="build"
     )
@@ -147,17 +118,14 @@ def _add_building(verbs: _Verbs) -> None:
             metavar="TAG",
             help="the platform of the wheel, as aarch64 or manylinux_2_28_aarch64 (default: this machine)",
         )
-    merging = verbs.add(
-        "merge",
-        "Join wheels of one project for different architectures to the wheel of all of them.",
-        "-q --json -o",
-    )
-    merging.add_argument("wheels", nargs="+", metavar="WHEEL", help="made by kbuild wheel --arch")
+        add_remote(verb)
+    add_merge(verbs)
+    add_ci(verbs)
     add_options(build, "debug", "lineinfo", "strict")
     add_options(wheel, "debug", "strict")
 
 
-def _add_inspecting(verbs: _Verbs) -> None:
+def _add_inspecting(verbs: Verbs) -> None:
     """The verbs that show stages of one function, of IR, and of the manifest."""
     add_compile(
         verbs.add(
@@ -192,10 +160,11 @@ def _add_inspecting(verbs: _Verbs) -> None:
     )
     listing = verbs.add("list", "List the variants that kernels.toml asks for.", "-C -v -q --json --arch")
     listing.add_argument("kernels", nargs="*", metavar="KERNEL", help="of these kernels alone")
+    add_shard(listing, "of one of N shards alone")
     add_options(listing, "debug")
 
 
-def _add_checking(verbs: _Verbs) -> None:
+def _add_checking(verbs: Verbs) -> None:
     """The verbs that run kernels on the CPU."""
     add_verify(
         verbs.add(
@@ -242,7 +211,7 @@ def _add_checking(verbs: _Verbs) -> None:
     )
 
 
-def _add_tuning(verbs: _Verbs) -> None:
+def _add_tuning(verbs: Verbs) -> None:
     tuning = verbs.add(
         "tune",
         "Time the configurations of [kernel.tune] on a GPU, and keep the fastest in kernels.tune.toml.",
@@ -257,8 +226,9 @@ def _add_tuning(verbs: _Verbs) -> None:
     tuning.add_argument("--fresh", action="store_true", help="forget what earlier runs have timed")
 
 
-def _add_upkeep(verbs: _Verbs) -> None:
+def _add_upkeep(verbs: Verbs) -> None:
     """The verbs about what builds need and leave behind."""
     cleaning = "Remove what builds made here; the cache stays."
     verbs.add("clean", cleaning, "-C -q --dry-run -o", output="where the wheel is (default: dist)")
     verbs.add("doctor", "Say which tools would be used, and what is missing.", "--json")
+    add_cache(verbs)

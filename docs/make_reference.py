@@ -211,7 +211,10 @@ def other_functions() -> str:
     names = {title: [*TABLES[key]] for key, title in titles.items()}
     names["`tl.extra.cuda.libdevice`"] += library.public_names(library.LIBDEVICE)
     names["`torch._inductor.runtime.triton_helpers`"] = library.public_names(library.INDUCTOR)
-    lists = {title: dict.fromkeys(map(family, sorted(found))) for title, found in names.items()}
+    lists = {
+        title: dict.fromkeys(family(name) for name in sorted(found) if name[0] != "_")
+        for title, found in names.items()
+    }
     return "\n\n".join(
         f"{title}: " + ", ".join(f"`{name}`" for name in names) + "." for title, names in lists.items()
     )

@@ -9,7 +9,7 @@ DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 TL, LIBDEVICE, INDUCTOR = "tl", "libdevice", "inductor"
 FILES = {
     TL: ("standard.py", "random.py", "scaled.py"),
-    LIBDEVICE: ("libdevice.py",),
+    LIBDEVICE: ("libdevice.py", "special.py", "bessel.py"),
     INDUCTOR: ("inductor.py",),
 }
 """The files of each of the modules that the library holds."""

@@ -231,7 +231,7 @@ def _language(module: str, name: str) -> Any:
 def _of_libdevice(name: str) -> Any:
     """A function of libdevice: a builtin, or one of the library; None where there is none."""
     found = TABLES["libdevice"].get(name)
-    if found is None and name in library.public_names(library.LIBDEVICE):
+    if found is None and name in library.index(library.LIBDEVICE):
         return library_function(name, library.LIBDEVICE)
     return found
 

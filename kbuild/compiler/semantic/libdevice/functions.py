@@ -278,10 +278,9 @@ def ldexp(ctx: BuildContext, x, y):
     return cast_to(ctx, value, x.dtype)
 
 
-@builtin("libdevice")
+@builtin("libdevice", "_cbrt_of_single")
 def cbrt(ctx: BuildContext, x):
-    """The cube root: a power, and a step of Newton's method in fp64."""
-    x = _floating(ctx, x)
+    """The cube root of fp32 numbers: a power, and a step of Newton's method in fp64."""
     size = _apply(ctx, ops.AbsF, x)
     root = _apply(ctx, ops.PowF, size, _constant(ctx, 1.0 / 3.0, size))
     wide = cast_to(ctx, root, FP64)
@@ -354,13 +353,10 @@ _ERFC = (
 """log(erfc(x) · e^(x²) / t) in t - 1/2, where t = 1 / (1 + x/2), for x from 0 to 10."""
 
 
-@builtin("libdevice")
+@builtin("libdevice", "_erfc_of_single")
 def erfc(ctx: BuildContext, x):
     """One minus the error function: t · e^(p(t) - x²), t = 1 / (1 + |x|/2), where it is small; 16 ulp, of
     fp32."""
-    x = _floating(ctx, x)
-    if x.dtype == FP64:
-        ctx.error("libdevice.erfc is not supported in float64", "x", help="convert the argument to float32")
     size = _apply(ctx, ops.MinimumF, _apply(ctx, ops.AbsF, x), _constant(ctx, 10.5, x))
     one = _constant(ctx, 1.0, x)
     t = _apply(ctx, ops.PreciseDivF, one, _apply(ctx, ops.Fma, size, _constant(ctx, 0.5, x), one))
@@ -378,11 +374,10 @@ def erfc(ctx: BuildContext, x):
     return _choose(ctx, compare(ctx, "<", size, 0.5), subtract(ctx, one, _apply(ctx, ops.Erf, x)), far)
 
 
-@builtin("libdevice")
+@builtin("libdevice", "_normcdf_of_single")
 def normcdf(ctx: BuildContext, x):
     """The normal distribution function, half of erfc(-x / √2), corrected for what rounding that argument has
     lost; 20 ulp, of fp32."""
-    x = _floating(ctx, x)
     high, low = -0.7071067690849304, -1.2101617485882343e-08
     point = multiply(ctx, x, high)
     lost = _apply(ctx, ops.Fma, x, _constant(ctx, high, x), negate(ctx, point))

@@ -115,3 +115,9 @@ def llrint(ctx: BuildContext, x):
     """The nearest whole number, ties to even, as int64."""
     (x,) = _floats(ctx, x)
     return instruction(ctx, f"cvt.rni.s64.{'f64' if x.dtype == FP64 else 'f32'}", INT64, x)
+
+
+@builtin("libdevice")
+def rcp64h(ctx: BuildContext, x):
+    """1 / x in fp64, of which only the upper half of the bits is right (PTX `rcp.approx.ftz.f64`)."""
+    return instruction(ctx, "rcp.approx.ftz.f64", FP64, cast_to(ctx, to_tensor(ctx, x, "x"), FP64))

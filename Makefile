@@ -1,6 +1,6 @@
 # make build   everything from a fresh checkout: an environment, kbuild, the kernels' cubins, the wheel
 # make test    the tests that need no GPU
-# make verify  the PTX of all kernels of this repository run on the CPU: right results, no races
+# make verify  the PTX of all kernels of this repository run on the CPU: right results, no races; SHARD=1/2 of half of them
 # make static  what differs in the code of all kernels from bench/baseline.txt: registers, spills, instructions by class
 # make lint    style and types of all Python here: ruff, and pyright as pyproject.toml says
 # make clean   removes what they made
@@ -22,7 +22,7 @@ build: $(INSTALLED)
 
 verify: $(INSTALLED)
 	@echo "==> kbuild verify"
-	@$(VENV)/bin/kbuild verify --keep-going
+	@$(VENV)/bin/kbuild verify --keep-going $(if $(SHARD),--shard $(SHARD))
 
 static: $(INSTALLED)
 	@echo "==> shipped kernels: what differs from bench/baseline.txt"

@@ -44,7 +44,10 @@ def test_all_versions_of_triton_say_the_same(record: Recording, project: Path) -
     (project / "capture.jsonl").unlink()
     old = record(STAND_IN_TRITON="3.2.0")
     assert old.facts["triton"] == ["3.2.0"]
-    assert list(old.variants) == list(new.variants)
+    assert [(one.args, one.constexprs) for one in old.variants.values()] == [
+        (one.args, one.constexprs) for one in new.variants.values()
+    ]
+    assert list(old.kernels) == list(new.kernels)
 
 
 def test_what_a_tuner_tries_is_not_what_was_asked_for(record: Recording) -> None:
@@ -53,7 +56,7 @@ def test_what_a_tuner_tries_is_not_what_was_asked_for(record: Recording) -> None
     assert large.constexprs == {"EVEN": True, "BLOCK": 128} and large.options["num_warps"] == 8
     assert (small.count, large.count) == (2, 1)
     assert [launch["key"] for launch in small.launches.values()] == [{"n": 640}]
-    assert small.tuned == ("BLOCK", "num_stages", "num_warps") and small.derived == ("EVEN",)
+    assert small.tuned == ("BLOCK", "num_ctas", "num_stages", "num_warps") and small.derived == ("EVEN",)
 
 
 def test_every_key_of_a_tuner_is_kept(record: Recording) -> None:
@@ -147,6 +150,19 @@ print("done", file=open("done", "w"))
 """
     found = record(program=program)
     assert Path("done").exists() and "no strides" in str(found.failed)
+
+
+def test_a_full_disk_is_no_reason_for_a_launch_to_fail(record: Recording) -> None:
+    program = """\
+import os, shutil
+from lib.ops import Tensor, add, scale
+shutil.rmtree(os.environ["KBUILD_CAPTURE"])
+open(os.environ["KBUILD_CAPTURE"], "w").close()
+add(Tensor(16), Tensor(16)), scale(Tensor(16))
+os.remove(os.environ["KBUILD_CAPTURE"])
+os.mkdir(os.environ["KBUILD_CAPTURE"])
+"""
+    assert not record(program=program).kernels
 
 
 def test_captures_extend_and_join(

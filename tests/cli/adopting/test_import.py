@@ -76,6 +76,11 @@ def test_a_tuners_choices_are_facts_of_its_keys(
     assert "scale.sm_90.fp16.EVEN=1.n=d16.BLOCK=128.n-eq-6400.w8s3" in " ".join(listed(capsys, "scale"))
 
 
+def test_options_that_mean_nothing_are_left_out(record: Recording) -> None:
+    record(STAND_IN_TRITON="3.2.0")
+    assert {*imported()["scale"]["config"][1]} == {"BLOCK", "num_stages", "num_warps"}
+
+
 def test_what_generalises_and_what_does_not_is_said(
     record: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,17 @@ from kbuild.options import by_name
 
 _TYPE = re.compile(r"(\*?)k?([a-z][a-z0-9]*)(?::(16|1))?")
 _WORDS = {"u1": "i1", "f16": "fp16", "f32": "fp32", "f64": "fp64"}
-_IGNORED = {"num_ctas": 1, "ir_override": None, "launch_cooperative_grid": False, "warp_size": 32}
+_IGNORED = {
+    "num_ctas": 1,
+    "cluster_dims": {"tuple": [1, 1, 1]},
+    "launch_cooperative_grid": False,
+    "warp_size": 32,
+    # Of all configurations of Triton 3.2.
+    "num_buffers_warp_spec": 0,
+    "num_consumer_groups": 0,
+    "reg_dec_producer": 0,
+    "reg_inc_consumer": 0,
+}
 """Options of Triton's that a manifest does not have, with the values that mean nothing."""
 
 

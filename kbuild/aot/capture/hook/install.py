@@ -7,10 +7,12 @@ import importlib.abc
 import importlib.machinery
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from kbuild.aot.capture.hook.decorators import is_tuner, tuning_key
 from kbuild.aot.capture.hook.fake_device import use
 from kbuild.aot.capture.hook.recorder import MOST_KEYS, Recorder
 
@@ -71,7 +73,7 @@ class _Around(threading.local):
     """The decorators that a launch of this thread goes through, and whether a tuner is trying."""
 
     def __init__(self) -> None:
-        self.tuners: list[tuple[Any, tuple[str, ...]]] = []
+        self.decorators: list[Any] = []
         self.trials = 0
         self.is_new_key = False
 
@@ -102,31 +104,28 @@ class _Capture:
 
     def autotuner(self, module: ModuleType) -> None:
         """`triton.runtime.autotuner`: which launches are trials, and what a tuner or a heuristic has chosen."""
-        for name, names in (("Autotuner", _tuned), ("Heuristics", _derived)):
-            cls: Any = module.__dict__.get(name)
-            if cls is not None:
-                cls.run = self._inside(cls.run, names)
+        for name in ("Autotuner", "Heuristics"):
+            cls: Any = module.__dict__[name]
+            cls.run = self._inside(cls.run)
         cls = module.__dict__["Autotuner"]
         cls._bench = _trying(cls._bench, self._around)
 
-    def _inside(
-        self, original: Callable[..., Any], names: Callable[[Any], tuple[str, ...]]
-    ) -> Callable[..., Any]:
+    def _inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
         around, keys = self._around, self._keys
 
         def run(decorator: Any, *args: Any, **kwargs: Any) -> Any:
-            key = (id(decorator), _key_of(decorator, args, kwargs))
-            if key not in keys and len(keys) < MOST_KEYS:
-                keys.add(key)
-                around.is_new_key = True
-            around.tuners.append((decorator, ()))
-            place = len(around.tuners) - 1
-            around.tuners[place] = (decorator, names(decorator))
+            if is_tuner(decorator) and not around.trials and len(keys) < MOST_KEYS:
+                with suppress(Exception):  # Of a library's own tuner, which is another than Triton's.
+                    key = (id(decorator), tuning_key(decorator, args, kwargs))
+                    around.is_new_key = around.is_new_key or key not in keys
+                    keys.add(key)
+            around.decorators.append(decorator)
             try:
                 return original(decorator, *args, **kwargs)
             finally:
-                around.tuners.pop()
-                around.is_new_key = around.is_new_key and bool(around.tuners)
+                around.decorators.pop()
+                if not around.decorators:
+                    around.is_new_key = False
 
         return run
 
@@ -153,7 +152,7 @@ def _recording(
             entry.choice = around.is_new_key
         try:
             launched = None if warmup else sizes[0] if sizes else grid
-            known["it"].note(_finished(kernel), function, (launched, args, kwargs), around.tuners)
+            known["it"].note(_finished(kernel), function, (launched, args, kwargs), around.decorators)
         except Exception as error:
             known["it"].failed(function, error)
         return kernel
@@ -188,37 +187,6 @@ def _trying(original: Callable[..., Any], around: _Around) -> Callable[..., Any]
             around.trials -= 1
 
     return bench
-
-
-def _tuned(tuner: Any) -> tuple[str, ...]:
-    """The names that configurations of a tuner give."""
-    found: dict[str, None] = {}
-    for config in tuner.configs:
-        found |= dict.fromkeys(config.kwargs)
-        options: Mapping[str, Any] = config.all_kwargs() if hasattr(config, "all_kwargs") else {}
-        found |= dict.fromkeys(options)
-    return tuple(found)
-
-
-def _derived(heuristics: Any) -> tuple[str, ...]:
-    return tuple(heuristics.values)
-
-
-def _key_of(decorator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a tuner may choose by: its keys, and the types of tensors."""
-    names = getattr(decorator, "keys", None)
-    if not names or not hasattr(decorator, "configs"):
-        return ()
-    bound = dict(zip(decorator.arg_names, args)) | dict(kwargs)
-    return tuple(_hashable(bound.get(name)) for name in names)
-
-
-def _hashable(value: Any) -> Any:
-    return (
-        value
-        if isinstance(value, bool | int | float | str | type(None))
-        else str(getattr(value, "dtype", ""))
-    )
 
 
 def _arch() -> str:

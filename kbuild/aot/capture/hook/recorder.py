@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from kbuild.aot.capture.hook.decorators import chosen_names, is_tuner, recorded_key
 from kbuild.aot.capture.hook.origin import origin
-from kbuild.aot.capture.hook.plain import plain
 from kbuild.aot.capture.hook.specialization import launch_values, options_of, specialization
 
 SCHEMA = 1
@@ -72,10 +73,10 @@ class Recorder:
         kernel: Any,
         function: Any,
         launch: tuple[Any, Any, Any],
-        tuners: list[tuple[Any, tuple[str, ...]]],
+        decorators: Sequence[Any],
     ) -> None:
         """A launch of a compiled kernel, the first or one at which to look again: `launch` is its grid, None for a
-        compilation alone, with its arguments and keywords; `tuners` are the decorators that it went through."""
+        compilation alone, with its arguments and keywords; `decorators` are those that it went through."""
         grid, args, kwargs = launch
         with self._lock:
             entry = self.seen.get(id(kernel))
@@ -83,7 +84,9 @@ class Recorder:
                 if len(self.seen) >= MOST_VARIANTS:
                     self._drop()
                     return
-                self.seen[id(kernel)] = entry = Seen(kernel, self._variant(kernel, function, kwargs, tuners))
+                self.seen[id(kernel)] = entry = Seen(
+                    kernel, self._variant(kernel, function, kwargs, decorators)
+                )
                 entry.count = int(grid is not None)
             if grid is None:
                 return
@@ -92,7 +95,7 @@ class Recorder:
                 "grid": [int(size) for size in (grid if isinstance(grid, tuple | list) else (grid,))],
                 "values": launch_values(function, args, kwargs),
             }
-            if key := _key(tuners, function, args, kwargs):
+            if key := recorded_key(decorators, function, args, kwargs):
                 made["key"] = key
             self._launch(entry, made)
 
@@ -109,7 +112,7 @@ class Recorder:
         self._write({"kind": "launch", "of": entry.id, "count": entry.count, **made})
 
     def _variant(
-        self, kernel: Any, function: Any, kwargs: Mapping[str, Any], tuners: list[tuple[Any, tuple[str, ...]]]
+        self, kernel: Any, function: Any, kwargs: Mapping[str, Any], decorators: Sequence[Any]
     ) -> str:
         """Writes a variant, and its kernel before it; the variant's name."""
         made = {
@@ -118,8 +121,8 @@ class Recorder:
             **specialization(kernel),
             "options": options_of(function, kwargs),
         }
-        for decorator, names in tuners:
-            made["tuned" if hasattr(decorator, "configs") else "derived"] = sorted(names)
+        for decorator in decorators:
+            made["tuned" if is_tuner(decorator) else "derived"] = chosen_names(decorator)
         return self._once(made)
 
     def _kernel(self, function: Any) -> str:
@@ -144,7 +147,7 @@ class Recorder:
 
     def failed(self, function: Any, error: Exception) -> None:
         """A launch that could not be recorded, which is no reason for it to fail."""
-        with self._lock:
+        with self._lock, suppress(OSError):  # Such as a full disk, for which there is no place to say it.
             name = getattr(function, "__qualname__", "") or getattr(function, "__name__", "")
             self._once(
                 {"kind": "failed", "name": str(name), "error": f"{type(error).__name__}: {error}"[:300]}
@@ -152,7 +155,7 @@ class Recorder:
 
     def close(self) -> None:
         """Writes the counts that are not written yet."""
-        with self._lock:
+        with self._lock, suppress(OSError):
             for entry in self.seen.values():
                 if entry.written != entry.count:
                     entry.written = entry.count
@@ -171,17 +174,3 @@ class Recorder:
         data = json.dumps(made, separators=(",", ":")).encode() + b"\n"
         while data:
             data = data[os.write(self._handle, data) :]
-
-
-def _key(
-    tuners: list[tuple[Any, tuple[str, ...]]], function: Any, args: Any, kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The values that a tuner chose by, of those that are numbers, flags or words."""
-    bound = dict(zip(function.arg_names, args)) | dict(kwargs)
-    found = {}
-    for decorator, _ in tuners:
-        for name in getattr(decorator, "keys", ()) if hasattr(decorator, "configs") else ():
-            value = plain(bound.get(name))
-            if isinstance(value, bool | int | str):
-                found[name] = value
-    return found

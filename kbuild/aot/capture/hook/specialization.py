@@ -105,5 +105,5 @@ def _measured(value: Any) -> Any:
 
 def options_of(function: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """How a launch asked the kernel to be compiled: those of its keywords that are no parameters."""
-    names = {*function.arg_names, "debug", "instrumentation_mode", "warmup", "grid", "stream", "device"}
+    names = {*function.arg_names, "instrumentation_mode", "warmup", "grid", "stream", "device"}
     return {name: plain(value) for name, value in kwargs.items() if name not in names and value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from triton.runtime.driver import driver
@@ -12,7 +13,10 @@ class Config:
         self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
 
     def all_kwargs(self) -> dict[str, Any]:
-        return {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages}
+        found = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": 1}
+        if os.environ.get("STAND_IN_TRITON", "").startswith("3.2"):
+            found |= dict.fromkeys(("num_buffers_warp_spec", "num_consumer_groups"), 0)
+        return found
 
 
 class _Decorator:

@@ -71,6 +71,16 @@ def read_again(project: Path) -> None:
         stream.write("\n")
 
 
+def test_variants_that_share_a_cubin_are_up_to_date(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their jobs name the variant that has it."""
+    config = "    { BLOCK = 512 },\n"
+    edit(project / "kernels.toml", config, f'{config[:-4]}, when = {{ n = "<= 99" }} }},\n{config}')
+    build()
+    assert why(capsys) == ([], "4 variants, and nothing to compile")
+
+
 def test_nothing_has_changed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert why(capsys) == ([], "2 variants, and nothing to compile")
     edit(project / "kernels/scale.py", "    mask =", "    # A comment.\n    mask =")

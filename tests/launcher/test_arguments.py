@@ -59,7 +59,7 @@ def test_dlpack(world):
             (2 << 40) + 256 + 16,
         )
     world.package.vector_add(x, x, 32, stream=0)
-    assert x.asked[-4:] == [{}, {}, {"stream": 1}, {"stream": 1}], "1 is the legacy stream"
+    assert x.asked[-4:] == [{"stream": 1}] * 4, "1 is the legacy stream, which is meant where none is named"
     for wrong, name in ((DLPackArray(4, 16), "x"), (DLPackArray(2, 32, lanes=4), "x")):
         with pytest.raises(world.package.NoVariantError, match=f"{name} holds"):
             world.package.vector_add(wrong, DLPackArray(2, 32), 32)

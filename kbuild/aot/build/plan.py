@@ -189,7 +189,7 @@ def plan(
     """
     kernels = {kernel.name: kernel for kernel in manifest.kernels}
     jobs = tuple(
-        _each_once(
+        each_once(
             job_of(kernels[variant.kernel], variant, sources, compiler, tools, places, manifest.package)
             for variant in expansion.variants
         )
@@ -213,7 +213,7 @@ def plan(
     return Plan(jobs, tuple(edges), tuple(files), compiler, tools)
 
 
-def _each_once(jobs: Iterable[Job]) -> Iterator[Job]:
+def each_once(jobs: Iterable[Job]) -> Iterator[Job]:
     """The jobs, of which those with equal cubins refer to the first of them."""
     first: dict[tuple[str, str], str] = {}
     for job in jobs:

@@ -11,7 +11,7 @@ from kbuild.aot import toolchain
 from kbuild.aot.build import project as builder
 from kbuild.aot.build import records
 from kbuild.aot.build.inputs import BuildOptions, source_digests
-from kbuild.aot.build.plan import STATE, Job, job_of
+from kbuild.aot.build.plan import STATE, Job, each_once, job_of
 from kbuild.aot.history.compare import Reason, State, differences, variant_differences
 from kbuild.aot.history.extend import circumstances_of, source_parts, unrecorded
 from kbuild.aot.history.ledger import Circumstances, History, Made, SourcePart, read
@@ -72,8 +72,8 @@ class Project:
         with_places = {each.kernel for each in self.expansion.variants if each.options.names_lines}
         places = source_digests(self.options, self.manifest, with_places, True) if with_places else {}
         compiler = compiler_digest()
-        return {
-            variant.name: job_of(
+        jobs = (
+            job_of(
                 self.manifest.kernel(variant.kernel),
                 variant,
                 sources,
@@ -83,7 +83,8 @@ class Project:
                 self.manifest.package,
             )
             for variant in self.expansion.variants
-        }
+        )
+        return {job.variant.name: job for job in each_once(jobs)}
 
     @cached_property
     def ptxas(self) -> toolchain.Tool:

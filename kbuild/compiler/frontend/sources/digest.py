@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,9 +34,10 @@ def source_digest(path: str, function: str, places: bool = False) -> str:
 def digest_of(function: SourceFunction, places: bool = False) -> str:
     """The digest of a function that has been found."""
     hasher = hashlib.sha256()
-    for part in closure(function):
-        hasher.update(part.meaning(places or function.debug).encode())
-        hasher.update(b"\0")
+    with _refusing_depth(function):
+        for part in closure(function):
+            hasher.update(part.meaning(places or function.debug).encode())
+            hasher.update(b"\0")
     return hasher.hexdigest()
 
 
@@ -60,13 +63,20 @@ def closure(function: SourceFunction) -> list[Part]:
     Raises CompileError where they nest too deeply.
     """
     parts: dict[tuple[str, int], Part | None] = {}
-    try:
+    with _refusing_depth(function):
         _collect(function, parts)
+    return [part for part in parts.values() if part is not None]
+
+
+@contextmanager
+def _refusing_depth(function: SourceFunction) -> Iterator[None]:
+    """Within it, syntax that Python cannot walk is a CompileError."""
+    try:
+        yield
     except RecursionError:
         raise CompileError(
             f"{function.name}, or what it calls, nests too deeply to be compiled", function.loc
         ) from None
-    return [part for part in parts.values() if part is not None]
 
 
 def _collect(function: SourceFunction, parts: dict[tuple[str, int], Part | None]) -> None:

@@ -108,6 +108,7 @@ HOMES = {
         "aot/toolchain.py",
         "aot/build/ninja.py",
         "aot/build/service.py",
+        "aot/capture/command.py",
         "emulator/driver/library.py",
     ),
 }

@@ -116,8 +116,10 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
     files = set(distribution.sources)
     files |= {file for pattern in _SDIST_FILES for file in root.glob(pattern) if file.is_file()}
     for kernel in manifest.kernels:
-        top = root / Path(kernel.source).parts[0]
         files |= reached([root / source for source in kernel.sources], root, kernel.include)
+        if ":" in kernel.source:  # What another wheel has is not packed.
+            continue
+        top = root / Path(kernel.source).parts[0]
         files |= (
             set()
             if top.is_file()

@@ -20,8 +20,8 @@ class Variable:
     also: tuple[str, ...] = ()
     """Names of others, such as Triton's, that mean the same; where several are set, the first of all counts."""
     reader: str = "kbuild"
-    """`kbuild`, which stands for the command line and `pip wheel`; `package`, the built one; `stand-in`, the fake
-    driver; or `tests`."""
+    """`kbuild`, which stands for the command line and `pip wheel`; `package`, the built one; `capture`, processes that
+    `kbuild capture` runs; `stand-in`, the fake driver; or `tests`."""
 
 
 CACHE_DIR, DISABLE_CACHE = "KBUILD_CACHE_DIR", "KBUILD_DISABLE_CACHE"
@@ -33,6 +33,7 @@ CACHE_TIMEOUT, REMOTE_TIMEOUT = "KBUILD_CACHE_TIMEOUT", "KBUILD_REMOTE_TIMEOUT"
 REMOTE_URL, REMOTE_JOBS, REMOTE_ONLY = "KBUILD_REMOTE_URL", "KBUILD_REMOTE_JOBS", "KBUILD_REMOTE_ONLY"
 REMOTE_PYTHON, REMOTE_PLATFORM = "KBUILD_REMOTE_PYTHON", "KBUILD_REMOTE_PLATFORM"
 REMOTE_TOKEN, REMOTE_HEADERS = "KBUILD_REMOTE_TOKEN", "KBUILD_REMOTE_HEADERS"
+CAPTURE, CAPTURE_DEVICE, CAPTURE_HOME = "KBUILD_CAPTURE", "KBUILD_CAPTURE_DEVICE", "KBUILD_CAPTURE_HOME"
 PRINT_TUNING, PTXAS, LIBCUDA = "KBUILD_PRINT_TUNING", "KBUILD_PTXAS", "KBUILD_LIBCUDA"
 
 VARIABLES: tuple[Variable, ...] = (
@@ -95,6 +96,9 @@ VARIABLES: tuple[Variable, ...] = (
         "the driver's library, instead of `libcuda.so.1`; for `kbuild tune` as well",
         reader="package",
     ),
+    Variable(CAPTURE, "the folder into which the process records what it asks Triton for", reader="capture"),
+    Variable(CAPTURE_DEVICE, "an architecture: nothing is compiled or run, as `--device`", reader="capture"),
+    Variable(CAPTURE_HOME, "the folder with the kbuild that captures", reader="capture"),
     Variable("LD_LIBRARY_PATH", "where the fake driver looks for its own library", reader="stand-in"),
     Variable(
         "KBUILD_CHROMIUM",
@@ -103,6 +107,8 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("KBUILD_TEST_WHEEL", "the wheel that tests/gpu tests", reader="tests"),
     Variable("KBUILD_TEST_WHEEL_SM80", "the same, of PTX for sm_80", reader="tests"),
+    Variable("STAND_IN_TRITON", "the version of Triton that the tests' stand-in of it is", reader="tests"),
+    Variable("STAND_IN_GPU", "whether that finds a GPU", reader="tests"),
     Variable(
         "FAKE_CUDA_DEVICES", "the capabilities of the devices that the tests' driver has", reader="tests"
     ),

@@ -178,7 +178,7 @@ def _package_inputs(
         "sources": {
             name: found
             for kernel in manifest.kernels
-            for name, found in sources.digests([kernel.source], options.project, kernel.include).items()
+            for name, found in sources.digests(kernel.sources, options.project, kernel.include).items()
         },
         "options": options.compile.requested(),
         "tools": tools,

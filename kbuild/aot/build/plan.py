@@ -10,11 +10,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 from kbuild.aot.identity import bytes_digest, canonical_json, digest, request_digest
 from kbuild.aot.manifest.expand import Expansion, Variant
-from kbuild.aot.manifest.model import Kernel, Manifest, Package, Value
+from kbuild.aot.manifest.model import Kernel, Manifest, Package, Value, source_path
 from kbuild.options import CompileOptions
 from kbuild.targets import find_target
 
@@ -266,7 +267,15 @@ def job_of(
     if package and variant.arch in package.ptx_archs and find_target(variant.arch).accelerated_arch:
         request["options"] = _code(variant.portable().options)
         portable = request_digest(request, source, compiler, tools)
-    return Job(variant, kernel.source, kernel.function, constexprs, identity, source, portable)
+    return Job(
+        variant,
+        str(source_path(kernel.source, Path())),
+        kernel.function,
+        constexprs,
+        identity,
+        source,
+        portable,
+    )
 
 
 def constexprs_of(kernel: Kernel, variant: Variant) -> tuple[tuple[str, Value], ...]:

@@ -96,7 +96,7 @@ def _add_file(
         if reason := _impossible(kernel):
             found.left_out.append(f"{source}:{kernel.name} is left out: {reason}")
             continue
-        name = _kernel_name(kernel.name, names)
+        name = kernel_name(kernel.name, names)
         names.add(name)
         add_kernel(text, draft_kernel(file, kernel, name, source))
         found.kernels.append(name)
@@ -115,7 +115,7 @@ def _is_name(text: str) -> bool:
     return Name().takes(text)
 
 
-def _kernel_name(function: str, taken: set[str]) -> str:
+def kernel_name(function: str, taken: set[str]) -> str:
     """The name in the package: the function's, without `_kernel` at its end."""
     short = re.sub(r"[^A-Za-z0-9_]", "_", function.removesuffix("_kernel")).strip("_")
     candidates = [

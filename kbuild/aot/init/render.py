@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.aot.init.draft import KernelDraft
 from kbuild.aot.init.guesses import Guess
+from kbuild.aot.init.toml_text import WIDTH, grouped, toml_key, toml_list, toml_value
 
-_WIDTH = 120
 _NO_COUNTERPART = "no counterpart"
 
 
@@ -28,7 +27,7 @@ class ManifestText:
         together = _joined(guesses)
         comment = "; ".join(f"{guess.subject}: {guess.text}" for guess in together)
         first, *rest = lines
-        if comment and len(first) + len(comment) + 4 <= _WIDTH and not rest:
+        if comment and len(first) + len(comment) + 4 <= WIDTH and not rest:
             first = f"{first}  # {comment}"
         elif comment:
             self.comment(*(f"{guess.subject}: {guess.text}" for guess in together))
@@ -39,7 +38,7 @@ class ManifestText:
         """Adds comments, each on as many lines as it takes."""
         for text in texts:
             self.lines += [
-                "# " + line for line in textwrap.wrap(_printable(text), _WIDTH - 2, break_on_hyphens=False)
+                "# " + line for line in textwrap.wrap(_printable(text), WIDTH - 2, break_on_hyphens=False)
             ]
 
     def __str__(self) -> str:
@@ -70,7 +69,7 @@ def add_head(text: ManifestText, package: str) -> None:
         "schema = 1",
         "",
         "[package]",
-        f"name = {_value(package)}",
+        f"name = {toml_value(package)}",
         'version = "0.1.0"',
         'archs = ["sm_80", "sm_90"]',
     )
@@ -83,19 +82,20 @@ def add_kernel(text: ManifestText, draft: KernelDraft) -> None:
     of = draft.guesses
     text.add("[[kernel]]")
     notes = [guess for guess in of.get("name", ()) if guess.subject == _NO_COUNTERPART]
-    text.add(f"name = {_value(draft.name)}", guesses=notes)
-    text.add(f"source = {_value(draft.source)}")
+    text.add(f"name = {toml_value(draft.name)}", guesses=notes)
+    text.add(f"source = {toml_value(draft.source)}")
     if draft.function:
-        text.add(f"function = {_value(draft.function)}")
-    text.add(*_list("grid", [_value(axis) for axis in draft.grid]), guesses=of.get("grid", ()))
-    _add_table(text, "args", _grouped(draft.args), of.get("args", ()))
+        text.add(f"function = {toml_value(draft.function)}")
+    text.add(*toml_list("grid", [toml_value(axis) for axis in draft.grid]), guesses=of.get("grid", ()))
+    _add_table(text, "args", grouped(draft.args), of.get("args", ()))
     if draft.grid_args:
-        _add_table(text, "grid_args", _grouped(draft.grid_args), of.get("grid_args", ()))
+        _add_table(text, "grid_args", grouped(draft.grid_args), of.get("grid_args", ()))
     if draft.matrix:
         _add_table(text, "matrix", draft.matrix, of.get("matrix", ()))
     if any(draft.configs):
         text.add(
-            *_list("config", [_value(config) for config in draft.configs], True), guesses=of.get("config", ())
+            *toml_list("config", [toml_value(config) for config in draft.configs], True),
+            guesses=of.get("config", ()),
         )
     _add_verify(text, draft)
     _add_tune(text, draft)
@@ -107,10 +107,10 @@ def _add_verify(text: ManifestText, draft: KernelDraft) -> None:
         _add_left_out(text, guesses)
         return
     text.add("[kernel.verify]", guesses=guesses)
-    _add_table(text, "sizes", _grouped(draft.sizes), ())
-    text.add(*_list("values", [_value(_grouped(draft.values))], True))
+    _add_table(text, "sizes", grouped(draft.sizes), ())
+    text.add(*toml_list("values", [toml_value(grouped(draft.values))], True))
     if draft.zeros:
-        text.add(f"zeros = {_value(draft.zeros)}")
+        text.add(f"zeros = {toml_value(draft.zeros)}")
 
 
 def _add_tune(text: ManifestText, draft: KernelDraft) -> None:
@@ -120,15 +120,15 @@ def _add_tune(text: ManifestText, draft: KernelDraft) -> None:
         return
     text.add("[kernel.tune]", guesses=guesses)
     if draft.restore:
-        text.add(f"restore = {_value(draft.restore)}")
+        text.add(f"restore = {toml_value(draft.restore)}")
     _add_table(text, "candidates", draft.candidates, ())
     if draft.require:
-        lines = textwrap.wrap(draft.require, _WIDTH - 4)
+        lines = textwrap.wrap(draft.require, WIDTH - 4)
         if len(lines) == 1:
-            text.add(f"require = {_value(draft.require)}")
+            text.add(f"require = {toml_value(draft.require)}")
         else:
             text.add('require = """\\', *(f"  {line} \\" for line in lines[:-1]), f'  {lines[-1]}"""')
-    text.add(*_list("bucket", [_value({"values": _grouped(draft.tune_values)})], True))
+    text.add(*toml_list("bucket", [toml_value({"values": grouped(draft.tune_values)})], True))
 
 
 def _add_left_out(text: ManifestText, guesses: Iterable[Guess]) -> None:
@@ -140,8 +140,8 @@ def _add_left_out(text: ManifestText, guesses: Iterable[Guess]) -> None:
 
 def _add_table(text: ManifestText, key: str, table: Mapping[str, Any], guesses: Iterable[Guess]) -> None:
     """A table on one line, or with dotted keys on a line each."""
-    inline = f"{key} = {_value(table)}"
-    if len(inline) <= _WIDTH:
+    inline = f"{key} = {toml_value(table)}"
+    if len(inline) <= WIDTH:
         text.add(inline, guesses=guesses)
         return
     left = list(guesses)
@@ -149,47 +149,9 @@ def _add_table(text: ManifestText, key: str, table: Mapping[str, Any], guesses: 
         names = [part.strip() for part in name.split(",")]
         own = [guess for guess in left if guess.subject in names]
         left = [guess for guess in left if guess not in own]
-        room = _WIDTH - len(f'{key}."" = {_value(value)}')
+        room = WIDTH - len(f'{key}."" = {toml_value(value)}')
         for number, part in enumerate(textwrap.wrap(name, max(room, 40), break_long_words=False)):
-            line = f"{key}.{_key(part.rstrip(','))} = {_value(value)}"
+            line = f"{key}.{toml_key(part.rstrip(','))} = {toml_value(value)}"
             text.add(line, guesses=() if number else own)
     text.guesses += [(len(text.lines), guess) for guess in left]
     text.comment(*(f"{guess.subject}: {guess.text}" for guess in left))
-
-
-def _grouped(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Neighbours with the same value under one key, as `"x, y" = "*fp16"`."""
-    found: list[tuple[list[str], Any]] = []
-    for name, value in table.items():
-        if found and found[-1][1] == value and type(found[-1][1]) is type(value):
-            found[-1][0].append(name)
-        else:
-            found.append(([name], value))
-    return {", ".join(names): value for names, value in found}
-
-
-def _list(key: str, items: Sequence[str], may_wrap: bool = False) -> list[str]:
-    """A list on one line, or with a line for each item."""
-    inline = f"{key} = [{', '.join(items)}]"
-    if len(inline) <= _WIDTH and (len(items) == 1 or not may_wrap):
-        return [inline]
-    return [f"{key} = [", *(f"  {item}," for item in items), "]"]
-
-
-def _key(name: str) -> str:
-    is_bare = name and name.isascii() and all(c.isalnum() or c in "_-" for c in name)
-    return name if is_bare else json.dumps(name)
-
-
-def _value(value: Any) -> str:
-    """A value in TOML."""
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=not value.isprintable())
-    return repr(value)

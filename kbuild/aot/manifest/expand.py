@@ -221,6 +221,10 @@ def notes_on_size(manifest: Manifest, expansion: Expansion) -> Iterator[str]:
         built = archs.get(kernel.name, ())
         if len(built) <= MANY_VARIANTS:
             continue
+        if kernel.listed:
+            shown = f"{len(set(built))} archs × the rows of {kernel.variants}"
+            yield f'kernel "{kernel.name}": {len(built):,} variants, of {shown}; delete rows that nobody calls'
+            continue
         hinted = [argument for argument in kernel.args if len(argument.hints) > 1]
         factors = {"archs": len(set(built))} | {axis.name: len(axis.values) for axis in kernel.matrix}
         factors |= {"specialize": len(kernel.specializations)}
@@ -235,7 +239,10 @@ def notes_on_size(manifest: Manifest, expansion: Expansion) -> Iterator[str]:
 
 
 def points(kernel: Kernel) -> Iterator[tuple[tuple[str, Value], ...]]:
-    """Every combination of the kernel's axes, the last axis fastest."""
+    """Every combination of the kernel's axes, the last axis fastest, or those that it lists."""
+    if kernel.listed:
+        yield from kernel.listed
+        return
     names = [axis.name for axis in kernel.matrix]
     for values in itertools.product(*(axis.values for axis in kernel.matrix)):
         yield tuple(zip(names, values))
@@ -270,20 +277,34 @@ def _chosen_points(
     kernel: Kernel, arch: str
 ) -> Iterator[tuple[tuple[tuple[str, Value], ...], Excluded | list[tuple[Config, list[Specialization]]]]]:
     """The points of a kernel, each with the configurations and specialisations to build, or why there are none."""
+    pinned = _by_point(kernel) if kernel.listed else {}
     for point in points(kernel):
         facts = dict(point) | {"arch": arch}
         exclude = next((condition for condition in kernel.excludes if condition.holds(facts)), None)
         if exclude is not None:
             yield point, Excluded(kernel.name, arch, point, f"excluded by {{ {exclude} }}")
             continue
-        applying = list(_applying(kernel, facts))
+        applying = list(_applying(kernel, facts, pinned.get(point, ()) if kernel.listed else kernel.configs))
         yield point, applying or Excluded(kernel.name, arch, point, "no config applies", is_meant=False)
 
 
-def _applying(kernel: Kernel, facts: dict[str, Value]) -> Iterator[tuple[Config, list[Specialization]]]:
+def _by_point(kernel: Kernel) -> dict[tuple[tuple[str, Value], ...], list[Config]]:
+    """The configurations of a list by the point that each is for, so that thousands are not tried at every point."""
+    found: dict[tuple[tuple[str, Value], ...], list[Config]] = {}
+    for config in kernel.configs:
+        chosen = dict(config.when.choices)
+        found.setdefault(tuple((axis.name, chosen[axis.name][0]) for axis in kernel.matrix), []).append(
+            config
+        )
+    return found
+
+
+def _applying(
+    kernel: Kernel, facts: dict[str, Value], configs: Iterable[Config]
+) -> Iterator[tuple[Config, list[Specialization]]]:
     """The configurations of a point in order, each with the specialisations it is for."""
     before: list[list[frozenset[Guard]]] = [[] for _ in kernel.specializations]
-    for config in kernel.configs:
+    for config in configs:
         guards = frozenset(config.guards)
         chosen = []
         for one, earlier in zip(kernel.specializations, before):

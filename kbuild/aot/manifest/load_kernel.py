@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.manifest import expressions, schema
+from kbuild.aot.manifest.configs.decorated import DecoratedConfigs
+from kbuild.aot.manifest.configs.listed import load_listed
 from kbuild.aot.manifest.configs.load_configs import LoadedConfigs, check_reach, load_configs
 from kbuild.aot.manifest.descriptors import expanded, parts
 from kbuild.aot.manifest.functions.cuda import check_types
-from kbuild.aot.manifest.functions.find import find_function, presumed_function
+from kbuild.aot.manifest.functions.find import check_digest, find_function, presumed_function
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
 from kbuild.aot.manifest.kinds import Name, layout_text
 from kbuild.aot.manifest.launches.load_reference import check_reference
@@ -54,20 +56,25 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     before = len(reader.errors)
     values = checked(reader, path, table, schema.KERNEL)
     function_name, declared = find_function(reader, path, table, values)
-    place = (*path, "args")
-    types, function = with_elements(
-        reader, place, values.get("args", {}), declared or presumed_function(table)
-    )
+    presumed = declared or presumed_function(table)
+    types, function = with_elements(reader, (*path, "args"), values.get("args", {}), presumed)
     parameters = {parameter.name: parameter for parameter in function.parameters}
-    matrix = _matrix(reader, (*path, "matrix"), values.get("matrix", {}), parameters)
-    args = _arguments(reader, path, types, matrix, function)
-    if declared and declared.language == CUDA:
-        check_types(reader, path, values["source"], declared, args, matrix)
+    listed = load_listed(reader, path, table, values, function, spread(types)) if declared else None
+    if "variants" in table and not (listed and listed.points):
+        return None  # All that the kernel has by the list would be missing.
+    matrix = listed.matrix if listed else _matrix(reader, path, values.get("matrix", {}), parameters)
+    args = _arguments(reader, path, types, matrix, function, listed.columns if listed else ())
+    if declared:
+        _check_source(reader, path, values, declared, function_name, args, matrix)
     taken = {*parameters, *(axis.name for axis in matrix)}
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
-    specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
-    _check_size(reader, path, args, matrix, len(specializations))
-    loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
+    if listed:
+        specializations = listed.specializations
+        loaded = LoadedConfigs(listed.configs, [], (), DecoratedConfigs())
+    else:
+        specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
+        loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
+    _check_size(reader, path, args, matrix, len(specializations), len(listed.configs) if listed else 0)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
     verify, tune = _runs(reader, path, values, args, grid_args, matrix, specializations, loaded)
     was_right = len(reader.errors) == before
@@ -85,6 +92,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         alternatives=loaded.alternatives,
         notes=loaded.decorated.notes,
         excludes=excludes,
+        listed=listed.points if listed else (),
         language=function.language,
         block=tuple(map(str, values.get("block", ()))),
         shared=str(values.get("shared", 0)),
@@ -99,6 +107,22 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
+
+
+def _check_source(
+    reader: ManifestReader,
+    path: KeyPath,
+    values: Mapping[str, Any],
+    declared: KernelFunction,
+    name: str,
+    args: tuple[Argument, ...],
+    matrix: tuple[Axis, ...],
+) -> None:
+    """Notes types that are not those of the source, and a source that is not the one that was captured."""
+    if declared.language == CUDA:
+        check_types(reader, path, values["source"], declared, args, matrix)
+    elif "digest" in values:
+        check_digest(reader, path, values, name)
 
 
 def _runs(
@@ -148,6 +172,7 @@ def _matrix(
     reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], parameters: Mapping[str, KernelParameter]
 ) -> tuple[Axis, ...]:
     axes: list[Axis] = []
+    path = (*path, "matrix")
     for name, values in checked(reader, path, table, schema.MATRIX).items():
         default = parameters[name].default if name in parameters else None
         if len(values) == 1:  # A call can mean no other.
@@ -163,8 +188,10 @@ def _arguments(
     table: Mapping[str, Any],
     matrix: tuple[Axis, ...],
     function: KernelFunction,
+    constants: Collection[str] = (),
 ) -> tuple[Argument, ...]:
-    """The run-time arguments in the kernel's order, and the axes, checked against the kernel's parameters."""
+    """The run-time arguments in the kernel's order, and the axes, checked against the kernel's parameters; `constants` are
+    parameters whose values a list gives."""
     path = (*path, "args")
     parameters = {parameter.name: parameter for parameter in function.parameters}
     axes = {axis.name: axis for axis in matrix}
@@ -180,8 +207,11 @@ def _arguments(
             reader.error(key, "the kernel has no such parameter", suggestion(name, parameters))
         elif parameters[name].is_constexpr:
             reader.error(key, "the parameter is a constexpr", "give its values in matrix or config")
-        elif name in axes:
-            reader.error(key, "is an axis of the matrix too")
+        elif name in axes or name in constants:
+            reader.error(
+                key,
+                "is an axis of the matrix too" if name in axes else "is given by the list of variants too",
+            )
         if ":swizzle" in str(text) and function.language != CUDA:
             reader.error(key, "says a swizzle, which the compiler chooses for kernels in Triton's language")
         if name in types:
@@ -197,7 +227,7 @@ def _arguments(
             )
     for parameter in function.parameters:
         missing = not parameter.has_default and not parameter.is_constexpr
-        if missing and parameter.name not in given and parameter.name not in axes:
+        if missing and parameter.name not in {*given, *axes, *constants}:
             reader.error(path, f'missing argument "{parameter.name}"')
     order = list(parameters)
     return tuple(
@@ -261,7 +291,8 @@ def _element_types(
     values = axes[axis_name].values if axis_name else (plain,)
     wrong = [value for value in values if value not in DTYPES]
     path = (*key[:-2], "matrix", axis_name) if axis_name else key
-    for place, value in placed(reader.at(path) if axis_name else plain, wrong):
+    given = reader.at(path) if axis_name and path in reader.lines else wrong if axis_name else plain
+    for place, value in placed(given, wrong):
         reader.error((*path, *place), f"unknown type {described(value)}", suggestion(value, DTYPES))
     return None if wrong else values
 
@@ -321,22 +352,22 @@ def _check_size(
     args: tuple[Argument, ...],
     matrix: tuple[Axis, ...],
     specializations: int,
+    rows: int = 0,
 ) -> None:
+    """Notes too many variants: `rows` are those of a list, in the place of all that multiply."""
     archs = (
         reader.table.get("package", {}).get("archs", ())
         if isinstance(reader.table.get("package"), Mapping)
         else ()
     )
-    count = math.prod(
-        [len(archs) if isinstance(archs, list) else 1, specializations]
-        + [len(axis.values) for axis in matrix]
-        + [len(argument.hints) for argument in args]
-    )
+    factors = [rows] if rows else [specializations, *(len(axis.values) for axis in matrix)]
+    factors += [len(argument.hints) for argument in args]
+    count = math.prod([len(archs) if isinstance(archs, list) else 1, *factors])
     if count > MAX_POINTS:
         reader.error(
-            (*path, "matrix"),
+            (*path, "variants" if rows else "matrix"),
             f"{count:,} variants, at most {MAX_POINTS:,} are built",
-            "shorten an axis or drop a `?`",
+            "delete rows that nobody calls" if rows else "shorten an axis or drop a `?`",
         )
 
 

@@ -7,12 +7,14 @@ variants. docs/manifest.md explains it all to authors.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from kbuild.aot.manifest.descriptors import is_descriptor
 from kbuild.aot.manifest.expressions import NUM_SMS, Expression, evaluate, parse
 from kbuild.aot.op.model import Op
+from kbuild.errors import UsageError
 from kbuild.options import CUDA, DEFAULTS, TRITON, CompileOptions, options
 
 Value = bool | int | float | str | None
@@ -333,7 +335,8 @@ class Kernel:
     name: str
     """Name of the function in the package."""
     source: str
-    """File with the kernel, in Python or CUDA C++, relative to the manifest, with forward slashes."""
+    """File with the kernel, in Python or CUDA C++, relative to the manifest, with forward slashes; in Python also one of an
+    installed wheel, as `liger-kernel:liger_kernel/ops/rms_norm.py`."""
     function: str
     """Function in the file; `<file>_kernel` unless the key `function` says otherwise, in CUDA C++ also one of the kernel's
     name, or the only one."""
@@ -354,6 +357,13 @@ class Kernel:
     `@triton.autotune` and `@triton.heuristics` are used."""
     excludes: tuple[PointCondition, ...] = ()
     """Points of the matrix that are left out."""
+    variants: str = ""
+    """File with a list of variants in the place of `matrix`, `specialize` and `config`, relative to the manifest, where these do
+    not multiply; `kbuild import` writes it."""
+    listed: tuple[tuple[tuple[str, Value], ...], ...] = ()
+    """The points of such a list, in its order: no others are built."""
+    digest: str = ""
+    """The digest of the source that was captured; another source is a mistake."""
     language: str = TRITON
     """The language of the source, which its suffix says: `triton` for `.py`, `cuda` for `.cu`."""
     block: tuple[str, ...] = ()
@@ -391,13 +401,14 @@ class Kernel:
     def source_in(self, root: Path, places: bool = False) -> tuple[Any, ...]:
         """What `source_digest` takes for the kernel's source in a project's directory."""
         include = below(",".join(self.include), root)
-        return (str(root / self.source), self.function, places, *([include] if include else ()))
+        return (str(source_path(self.source, root)), self.function, places, *([include] if include else ()))
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The files that it is made and verified of, without what these import or include."""
+        """The files of the project that it is made and verified of, without what these import or include."""
         reference = self.verify.reference.partition(":")[0] if self.verify else ""
-        return (self.source, *([reference] if reference else ()))
+        own = "" if ":" in self.source else self.source
+        return tuple(file for file in (own, reference, self.variants) if file)
 
     @property
     def meta_parameters(self) -> tuple[str, ...]:
@@ -429,6 +440,18 @@ def below(include: str | None, root: Path) -> str | None:
     """The option `include` with its folders of the project below a directory."""
     entries = include.split(",") if include else []
     return ",".join(entry if ":" in entry else str(root / entry) for entry in entries) or None
+
+
+def source_path(source: str, root: Path) -> Path:
+    """Where a kernel's source is: below a project's directory, or in an installed wheel, as
+    `liger-kernel:liger_kernel/ops/rms_norm.py`.  Raises UsageError where that wheel is not installed."""
+    wheel, _, inner = source.rpartition(":")
+    if not wheel:
+        return root / inner
+    try:
+        return Path(str(metadata.distribution(wheel).locate_file(inner)))
+    except metadata.PackageNotFoundError:
+        raise UsageError(f"{wheel} is not installed", help=f"pip install {wheel}") from None
 
 
 def language_of(source: str) -> str:

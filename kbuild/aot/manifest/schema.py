@@ -111,6 +111,13 @@ _FOLDERS = ListOf(
     what="a list of folders",
     unique=True,
 )
+_LIST = Text(
+    patterns=(
+        Pattern(INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"),
+        Pattern(r".*\.jsonl", "{} is not a list of variants", "its name ends in .jsonl"),
+    ),
+    one_line=True,
+)
 _BLOCK = ListOf(
     item=Number(is_integer=True),
     what="a list of numbers and expressions",
@@ -244,8 +251,8 @@ KERNEL = Table(
             Text(
                 patterns=(
                     Pattern(
-                        INSIDE,
-                        "{} is not a path within the project",
+                        rf"{INSIDE}|[A-Za-z0-9][\w.-]*:{INSIDE}",
+                        "{} is not a path within the project or a wheel",
                         "write it relative to the manifest, with /",
                     ),
                     Pattern(
@@ -275,6 +282,12 @@ KERNEL = Table(
         ),
         Key("config", (Kernel, "configs"), CONFIG, repeated=True),
         Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
+        Key("variants", (Kernel, "variants"), _LIST),
+        Key(
+            "digest",
+            (Kernel, "digest"),
+            Text(patterns=(Pattern("[0-9a-f]{64}", "{} is not a digest", "kbuild import writes it"),)),
+        ),
         Key("op", (Kernel, "op"), OP),
         Key("verify", (Kernel, "verify"), VERIFY),
         Key(

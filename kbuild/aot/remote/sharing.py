@@ -49,7 +49,8 @@ def keys_of(job: Job) -> Iterator[tuple[str, bool]]:
 def _wanted(jobs: Iterable[Job], local: Cache, engine: Any) -> Iterator[Wanted]:
     """What the jobs need and this machine has not."""
     for job in jobs:
-        can_travel = ".." not in PurePosixPath(job.source).parts
+        path = PurePosixPath(job.source)
+        can_travel = ".." not in path.parts and not path.is_absolute()
         for key, is_portable in keys_of(job):
             if not local.entry(key).exists():
                 execute = partial(engine.execute, job, key, is_portable) if engine and can_travel else None

@@ -18,6 +18,8 @@ from kbuild.aot.environment import (
 _EXAMPLES = """\
 examples:
   kbuild init kernels/scale.py                  write ./kernels.toml for the kernels of a file
+  kbuild capture -- pytest -q tests             what a library asks Triton's JIT for, in capture.jsonl
+  kbuild import capture.jsonl                   the kernels.toml that builds just that
   kbuild build                                  all kernels of ./kernels.toml, and the wheel in dist/
   kbuild build --arch sm_90 matmul              one kernel for one architecture
   kbuild build --shard 3/8                      an eighth of the variants, as a part of the wheel

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kbuild import __version__
+from kbuild.cli.grammar.adopting import add_adopting
 from kbuild.cli.grammar.arguments import (
     add_compile,
     add_layout,
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"kbuild {__version__}")
     verbs = Verbs(top)
     _add_init(verbs)
+    add_adopting(verbs)
     _add_building(verbs)
     _add_inspecting(verbs)
     add_built(verbs)

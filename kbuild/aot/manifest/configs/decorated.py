@@ -21,7 +21,7 @@ from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, TritonConfi
 from kbuild.aot.manifest.configs.heuristics import Facts, RunTimeChoice, names_of_arguments, value_of
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.kinds import ConstexprKind
-from kbuild.aot.manifest.model import Argument, Axis, Value
+from kbuild.aot.manifest.model import Argument, Axis, Value, source_path
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader
 from kbuild.aot.syntax import syntax_tree
@@ -79,7 +79,7 @@ class DecoratedKernel:
 
     def read(self) -> DecoratedConfigs:
         """What the decorators say; heuristics that a manifest cannot say are noted as mistakes."""
-        tree = syntax_tree(self.reader.root / self.source)
+        tree = syntax_tree(source_path(self.source, self.reader.root))
         evaluator = module_evaluator(tree, {self.name})
         (node, *_) = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == self.name]
         decorations = read_decorations(node, evaluator)

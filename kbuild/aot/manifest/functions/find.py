@@ -9,7 +9,7 @@ from typing import Any
 from kbuild.aot.manifest.functions.cuda import cuda_closure, cuda_functions, wanted_constants
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter
 from kbuild.aot.manifest.functions.python import python_functions
-from kbuild.aot.manifest.model import language_of
+from kbuild.aot.manifest.model import language_of, source_path
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, described, names_of, suggestion
 from kbuild.errors import KbuildError, shown_path
@@ -24,11 +24,20 @@ def find_function(
         return "", None
     key, source = (*path, "source"), values["source"]
     language = language_of(source)
-    file = reader.root / source
+    if ":" in source and language == CUDA:
+        reader.error(
+            key, "kernels in CUDA C++ are files of the project", "`include` may name folders of wheels"
+        )
+        return "", None
+    try:
+        file = source_path(source, reader.root)
+    except KbuildError as error:
+        reader.error(key, error.message, error.help)
+        return "", None
     if not file.is_file():
         reader.error(key, f"no {'' if language == CUDA else 'Python '}file {described(source)}")
         return "", None
-    if not file.resolve().is_relative_to(reader.root):
+    if ":" not in source and not file.resolve().is_relative_to(reader.root):
         reader.error(key, f"{described(source)} is outside the project")
         return "", None
     if values.get("language", language) != language:
@@ -51,6 +60,24 @@ def find_function(
         reader.error(place, f"{source} has no {what} {described(name)}", advice)
         return name, None
     return name, known[name]
+
+
+def check_digest(reader: ManifestReader, path: KeyPath, values: Mapping[str, Any], name: str) -> None:
+    """Notes a source that is another than the one that was captured."""
+    # The frontend takes longer to import than manifests to load, and few of them have digests.
+    from kbuild.aot.capture.static import static_digest
+
+    try:
+        found = static_digest(source_path(values["source"], reader.root), name)
+    except KbuildError as error:
+        reader.error((*path, "source"), error.message, error.help)
+        return
+    if found != values["digest"]:
+        message = (
+            f"{name} of {values['source']} is not what was captured, or takes other constants from its module"
+        )
+        advice = "capture the library again, or install the version that was captured; without `digest` it is not checked"
+        reader.error((*path, "digest"), message, advice)
 
 
 def _usual_name(file: Path, kernel: str, known: Mapping[str, KernelFunction], language: str) -> str:

@@ -1,0 +1,1 @@
+"""Manifests made from captures: `kbuild import`."""

@@ -1,0 +1,198 @@
+"""Takes part in the import of Triton, and in nothing before: a process that never imports it is as without the hook."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.machinery
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from kbuild.aot.capture.hook.decorators import is_tuner, tuning_key
+from kbuild.aot.capture.hook.fake_device import use
+from kbuild.aot.capture.hook.recorder import MOST_KEYS, Recorder
+
+
+def install(folder: str, device: str = "") -> None:
+    """Has this process record into a folder, once it imports Triton; with `device`, such as `sm_90`, kernels are launched on
+    a device that does nothing, and none is compiled."""
+    capture = _Capture(folder, device)
+    after: dict[str, Callable[[ModuleType], None]] = {
+        "triton.runtime.jit": capture.jit,
+        "triton.runtime.autotuner": capture.autotuner,
+    }
+    if device:
+        after["triton.compiler"] = lambda module: use(module, device)
+    sys.meta_path.insert(0, _Finder(after))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds some modules as others would, and calls a function when one has been executed."""
+
+    def __init__(self, after: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._after = after
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        call = self._after.pop(fullname, None)
+        if call is None:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(fullname, path, target) if finder is not self else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, call)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    """A loader, and what is to be done after it."""
+
+    def __init__(self, inner: Any, call: Callable[[ModuleType], None]) -> None:
+        self._inner = inner
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._inner.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._inner.exec_module(module)
+        self._call(module)
+
+
+class _Around(threading.local):
+    """The decorators that a launch of this thread goes through, and whether a tuner is trying."""
+
+    def __init__(self) -> None:
+        self.decorators: list[Any] = []
+        self.trials = 0
+        self.is_new_key = False
+
+
+class _Capture:
+    """The functions of Triton in whose place others record, and call them."""
+
+    def __init__(self, folder: str, device: str) -> None:
+        self._folder = folder
+        self._device = device
+        self._around = _Around()
+        self._keys: set[tuple[int, Any]] = set()
+        self._recorder: Recorder | None = None
+
+    @property
+    def recorder(self) -> Recorder:
+        if self._recorder is None:
+            triton = sys.modules.get("triton")
+            facts = {"triton": getattr(triton, "__version__", ""), "python": sys.version.split()[0]}
+            self._recorder = Recorder(self._folder, facts | {"device": self._device or _arch()})
+            atexit.register(self._recorder.close)
+        return self._recorder
+
+    def jit(self, module: ModuleType) -> None:
+        """`triton.runtime.jit`: all launches of kernels that Triton may have to compile."""
+        cls: Any = module.__dict__["JITFunction"]
+        cls.run = _recording(cls.run, self._around, lambda: self.recorder)
+
+    def autotuner(self, module: ModuleType) -> None:
+        """`triton.runtime.autotuner`: which launches are trials, and what a tuner or a heuristic has chosen."""
+        for name in ("Autotuner", "Heuristics"):
+            cls: Any = module.__dict__[name]
+            cls.run = self._inside(cls.run)
+        cls = module.__dict__["Autotuner"]
+        cls._bench = _trying(cls._bench, self._around)
+
+    def _inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        around, keys = self._around, self._keys
+
+        def run(decorator: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_tuner(decorator) and not around.trials and len(keys) < MOST_KEYS:
+                with suppress(Exception):  # Of a library's own tuner, which is another than Triton's.
+                    key = (id(decorator), tuning_key(decorator, args, kwargs))
+                    around.is_new_key = around.is_new_key or key not in keys
+                    keys.add(key)
+            around.decorators.append(decorator)
+            try:
+                return original(decorator, *args, **kwargs)
+            finally:
+                around.decorators.pop()
+                if not around.decorators:
+                    around.is_new_key = False
+
+        return run
+
+
+def _recording(
+    original: Callable[..., Any], around: _Around, recorder: Callable[[], Recorder]
+) -> Callable[..., Any]:
+    """`JITFunction.run`, which returns the compiled kernel in all versions."""
+    known: dict[str, Recorder] = {}
+
+    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if around.trials:
+            return original(function, *args, grid=grid, warmup=warmup, **kwargs)
+        sizes: list[Any] = []
+        asked = _observed(grid, sizes) if callable(grid) else grid
+        kernel = original(function, *args, grid=asked, warmup=warmup, **kwargs)
+        if "it" not in known:
+            known["it"] = recorder()
+        entry = known["it"].seen.get(id(kernel))
+        if entry is not None and not warmup:
+            entry.count += 1
+            if entry.count < entry.next and not around.is_new_key:
+                return kernel
+            entry.choice = around.is_new_key
+        try:
+            launched = None if warmup else sizes[0] if sizes else grid
+            known["it"].note(_finished(kernel), function, (launched, args, kwargs), around.decorators)
+        except Exception as error:
+            known["it"].failed(function, error)
+        return kernel
+
+    return run
+
+
+def _finished(kernel: Any) -> Any:
+    """The kernel itself, where Triton compiles in the background."""
+    return kernel.result() if not hasattr(kernel, "src") and hasattr(kernel, "result") else kernel
+
+
+def _observed(grid: Callable[[Any], Any], sizes: list[Any]) -> Callable[[Any], Any]:
+    """A grid that is computed once, as without the hook, and known afterwards."""
+
+    def observed(meta: Any) -> Any:
+        found = grid(meta)
+        sizes.append(found)
+        return found
+
+    return observed
+
+
+def _trying(original: Callable[..., Any], around: _Around) -> Callable[..., Any]:
+    """`Autotuner._bench`, whose launches nobody asked for."""
+
+    def bench(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        around.trials += 1
+        try:
+            return original(tuner, *args, **kwargs)
+        finally:
+            around.trials -= 1
+
+    return bench
+
+
+def _arch() -> str:
+    """The device that Triton compiles for, as `sm_90`; empty where it is none of NVIDIA's."""
+    try:
+        target = sys.modules["triton.runtime.driver"].driver.active.get_current_target()
+        return f"sm_{target.arch}" if target.backend == "cuda" else ""
+    except (AttributeError, KeyError, RuntimeError):
+        return ""

@@ -1,0 +1,67 @@
+"""Configurations that are tried, and values that follow from arguments."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from triton.runtime.driver import driver
+
+
+class Config:
+    def __init__(self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3) -> None:
+        self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
+
+    def all_kwargs(self) -> dict[str, Any]:
+        found = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": 1}
+        if os.environ.get("STAND_IN_TRITON", "").startswith("3.2"):
+            found |= dict.fromkeys(("num_buffers_warp_spec", "num_consumer_groups"), 0)
+        return found
+
+
+class _Decorator:
+    def __init__(self, fn: Any) -> None:
+        self.fn, self.arg_names = fn, fn.arg_names
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class Autotuner(_Decorator):
+    def __init__(self, fn: Any, configs: list[Config], key: list[str]) -> None:
+        super().__init__(fn)
+        self.configs, self.keys, self.cache = configs, key, dict[Any, Config]()
+
+    def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
+        call = lambda: self.fn.run(*args, **meta, **config.all_kwargs()) and 0  # noqa: E731
+        return driver.active.get_benchmarker()(call, quantiles=(0.5,))
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        bound = dict(zip(self.arg_names, args)) | kwargs
+        key = tuple(bound[name] for name in self.keys)
+        if key not in self.cache:
+            times = [self._bench(*args, config=config, **kwargs) for config in self.configs]
+            # Large problems take the last configuration, small ones the first.
+            self.cache[key] = self.configs[-1 if times and sum(key) > 1000 else 0]
+        return self.fn.run(*args, **kwargs, **self.cache[key].all_kwargs())
+
+
+class Heuristics(_Decorator):
+    def __init__(self, fn: Any, values: dict[str, Any]) -> None:
+        super().__init__(fn)
+        self.values = values
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        bound = dict(zip(self.arg_names, args)) | kwargs
+        return self.fn.run(*args, **kwargs, **{name: call(bound) for name, call in self.values.items()})
+
+
+def autotune(configs: list[Config], key: list[str]) -> Any:
+    return lambda fn: Autotuner(fn, configs, key)
+
+
+def heuristics(values: dict[str, Any]) -> Any:
+    return lambda fn: Heuristics(fn, values)

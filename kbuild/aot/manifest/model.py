@@ -7,7 +7,6 @@ variants. docs/manifest.md explains it all to authors.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -448,6 +447,8 @@ def source_path(source: str, root: Path) -> Path:
     wheel, _, inner = source.rpartition(":")
     if not wheel:
         return root / inner
+    from importlib import metadata  # It takes 30 ms, and few manifests name wheels.
+
     try:
         return Path(str(metadata.distribution(wheel).locate_file(inner)))
     except metadata.PackageNotFoundError:

@@ -25,6 +25,7 @@ from kbuild.aot.identity import (
     kbuild_identity,
     templates_digest,
 )
+from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.manifest.tuned import FILE as TUNED
 from kbuild.aot.shards.shard import Shard
@@ -106,7 +107,7 @@ def plan_inputs(options: BuildOptions, manifest: Manifest, directory: Path) -> P
     """What a plan is made from besides variants and sources."""
     ptxas = toolchain.find_ptxas(options.environment, manifest.package.ptxas, manifest.package.min_driver)
     digests = FileDigests(directory / STATE / "digests.json")
-    tools = {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
+    tools = tool_digests(digests, ptxas)
     compiler = compiler_digest()
     kbuild = kbuild_identity(compiler)
     package = None
@@ -191,6 +192,21 @@ def _package_inputs(
 def archs_of(options: BuildOptions, manifest: Manifest) -> list[str]:
     """The architectures that are built for, in the manifest's order."""
     return [arch for arch in manifest.package.archs if not options.archs or arch in options.archs]
+
+
+def tool_digests(digests: FileDigests, ptxas: toolchain.Tool) -> dict[str, str]:
+    """The digests of ptxas and LLVM, by their names."""
+    return {tool.name: digests.get(Path(tool.path)) for tool in (ptxas, toolchain.find_llvm())}
+
+
+def closure_digests(
+    options: BuildOptions, manifest: Manifest, variants: Collection[Variant]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The digests of the source closures of the kernels of some variants, by kernel, and, of those whose cubins name source
+    lines, digests that know these."""
+    sources = source_digests(options, manifest, {variant.kernel for variant in variants})
+    with_places = {variant.kernel for variant in variants if variant.options.names_lines}
+    return sources, source_digests(options, manifest, with_places, True) if with_places else {}
 
 
 def source_digests(

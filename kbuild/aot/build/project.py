@@ -20,9 +20,9 @@ from kbuild.aot.build.inputs import (
     BuildOptions,
     PlanInputs,
     archs_of,
+    closure_digests,
     plan_inputs,
     request_of,
-    source_digests,
 )
 from kbuild.aot.build.plan import STATE, WHEEL, Job, Plan, made_of, plan
 from kbuild.aot.build.progress import Progress
@@ -290,9 +290,7 @@ def _plan(
     part: Coverage | None,
 ) -> Plan:
     package = {**inputs.package, "part": asdict(part)} if inputs.package and part else inputs.package
-    closures = source_digests(options, manifest, {variant.kernel for variant in expansion.variants})
-    with_places = {variant.kernel for variant in expansion.variants if variant.options.names_lines}
-    places = source_digests(options, manifest, with_places, True) if with_places else {}
+    closures, places = closure_digests(options, manifest, expansion.variants)
     return plan(manifest, expansion, closures, inputs.compiler, inputs.tools, package, places)
 
 

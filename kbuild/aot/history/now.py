@@ -10,7 +10,7 @@ from pathlib import Path
 from kbuild.aot import toolchain
 from kbuild.aot.build import project as builder
 from kbuild.aot.build import records
-from kbuild.aot.build.inputs import BuildOptions, source_digests
+from kbuild.aot.build.inputs import BuildOptions, closure_digests, tool_digests
 from kbuild.aot.build.plan import STATE, Job, each_once, job_of
 from kbuild.aot.history.compare import Reason, State, differences, variant_differences
 from kbuild.aot.history.extend import circumstances_of, source_parts, unrecorded
@@ -67,10 +67,7 @@ class Project:
     @cached_property
     def jobs(self) -> dict[str, Job]:
         """What a build would do, by variant."""
-        names = {variant.kernel for variant in self.expansion.variants}
-        sources = source_digests(self.options, self.manifest, names)
-        with_places = {each.kernel for each in self.expansion.variants if each.options.names_lines}
-        places = source_digests(self.options, self.manifest, with_places, True) if with_places else {}
+        sources, places = closure_digests(self.options, self.manifest, self.expansion.variants)
         compiler = compiler_digest()
         jobs = (
             job_of(
@@ -95,8 +92,7 @@ class Project:
     @cached_property
     def tools(self) -> Mapping[str, str]:
         """Digests of the tools that a build would use."""
-        known = FileDigests(self.build / STATE / "digests.json")
-        return {tool.name: known.get(Path(tool.path)) for tool in (self.ptxas, toolchain.find_llvm())}
+        return tool_digests(FileDigests(self.build / STATE / "digests.json"), self.ptxas)
 
     @cached_property
     def circumstances(self) -> Circumstances:

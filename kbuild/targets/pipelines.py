@@ -42,6 +42,7 @@ GPU_PIPELINE = (
     "dce",
     "rematerialize",
     "allocate",
+    "order_copies",
     "barriers",
     "skip_rescaling",
 )
@@ -62,6 +63,7 @@ GLUON_GPU_PIPELINE = (
     "capture",
     "place_partitions",
     "allocate",
+    "order_copies",
     "barriers",
 )
-"""Passes over the same once they are: none changes a layout, or moves what the author has placed."""
+"""Passes over the same once they are: none changes a layout, or moves anything past what the author waits for."""

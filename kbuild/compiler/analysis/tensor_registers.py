@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import TensorType, bit_width
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Dot
 
 
@@ -24,6 +24,14 @@ def words(values: Iterable[Value]) -> float:
 def loop_words(loop: For) -> float:
     """32-bit registers for the values that a loop carries and for the result of its largest dot."""
     dots = [
-        op.result for op in loop.body if isinstance(op, Dot | WarpGroupDot) and op.result not in loop.yielded
+        op.result
+        for op in loop.body
+        if isinstance(op, Dot | WarpGroupDot) and not _is_carried(op.result, loop)
     ]
     return words(loop.carried) + max((words([dot]) for dot in dots), default=0)
+
+
+def _is_carried(value: Value, loop: For) -> bool:
+    """Whether a value, perhaps after it was waited for, has the registers of one that the loop carries."""
+    waited = (user.results for user in value.users if isinstance(user, WarpGroupDotWait))
+    return value in loop.yielded or any(result in loop.yielded for results in waited for result in results)

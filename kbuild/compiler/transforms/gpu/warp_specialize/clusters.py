@@ -18,24 +18,21 @@ arrive in the memory of a program that has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from kbuild.compiler.ir.core import Func, Value
-from kbuild.compiler.ir.traits import Trait
+from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import wgmma_mode
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.elementwise import Constant, DivSI
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
-from kbuild.compiler.ops.tensor import GetProgramId, Load
+from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.transforms._support.neighbours import AXIS, is_same
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import block_shape
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import enclosing_loops
 from kbuild.errors import CompileError
 
-AXIS = 0
-"""The axis of the grid along which a cluster's programs lie."""
 PATTERN_ROWS = 8
 """Rows after which the swizzle repeats: a part of a tile has whole multiples."""
 
@@ -70,40 +67,6 @@ def unused(func: Func, reason: str, loop: For | None = None) -> CompileError:
     return CompileError(
         f"{func.name}: cluster_size is {size}, but {reason}", loop.loc if loop else func.loc, help
     )
-
-
-def is_same(values: Iterable[Value], programs: int) -> bool:
-    """Whether values are the same in all programs of a cluster."""
-    seen: set[Value] = set()
-    work = list(values)
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        sources = _sources(value, programs)
-        if sources is None:
-            return False
-        work += sources
-    return True
-
-
-def _sources(value: Value, programs: int) -> Sequence[Value] | None:
-    """The values that a value is computed from; None if it differs between the programs, or may."""
-    op = value.op if value.op is not None else value.block.parent
-    match op:
-        case Func():
-            return ()
-        case For():
-            number = value.index - (value.op is None)
-            carried = () if number < 0 else (op.init[number], op.yielded[number])
-            return (op.lower, op.upper, op.step, *carried)
-        case GetProgramId():
-            return None if op.axis == AXIS else ()
-        case DivSI() if isinstance(op.lhs.op, GetProgramId) and isinstance(op.rhs.op, Constant):
-            divisor = op.rhs.op.value
-            return () if divisor > 0 and divisor % programs == 0 else (op.lhs,)
-    return op.operands if op is not None and op.has(Trait.PURE) and not op.regions else None
 
 
 def row_parts(load: Load, programs: int) -> int:

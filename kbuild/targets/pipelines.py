@@ -22,6 +22,7 @@ GPU_PIPELINE = (
     "canonicalize",
     "to_gpu",
     "coalesce",
+    "split_dots",
     "accelerate_matmul",
     "remove_conversions",
     "thread_locality",

@@ -45,7 +45,11 @@ class DotChoices:
         while self.bound > 1 and self.k * self.bound**2 * rounds > self.limit // 2:
             self.bound //= 2
         self.precision = (
-            g.pick("", "", ', input_precision="ieee"', ', input_precision="tf32x3"') if self.a == F32 else ""
+            g.pick(
+                "", "", ', input_precision="ieee"', ', input_precision="bf16x6"', ', input_precision="tf32x3"'
+            )
+            if self.a == F32
+            else ""
         )
         if self.a == F64:
             self.precision = g.pick("", ', input_precision="ieee"')

@@ -347,7 +347,7 @@ class Dot(Op, name="tt.dot", traits=PURE):
     b: Value
     c: Value
     input_precision: str = "tf32"
-    """For f32 operands: `tf32`, `tf32x3` or `ieee`."""
+    """For f32 operands: `tf32`, `tf32x3`, `bf16x3`, `bf16x6` or `ieee`."""
     max_num_imprecise_acc: int = 0
     atom: str = ""
 

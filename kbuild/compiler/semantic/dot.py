@@ -12,7 +12,7 @@ from kbuild.compiler.semantic.types import BF16, FP16, FP32, FP64, INT8, INT32, 
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 _OPERANDS = (INT8, UINT8, FP16, BF16, FP32, FP64)
-_PRECISIONS = ("tf32", "tf32x3", "ieee")
+_PRECISIONS = ("tf32", "tf32x3", "bf16x3", "bf16x6", "ieee")
 MAX_IMPRECISE_FP8 = 0
 """Accumulation steps of fp8 dots that may be imprecise, when the author does not say."""
 
@@ -102,7 +102,8 @@ def dot(
     out_dtype=FP32,
 ):
     """The matrix product of two matrices or batches of them, plus `acc`.  fp32 operands are rounded to tf32 unless
-    `input_precision` says "ieee" (exactly) or "tf32x3" (nearly so).  Accumulates in fp32; int8 in int32."""
+    `input_precision` says "ieee" (exactly), or "tf32x3", "bf16x6" or "bf16x3" (nearly so).  Accumulates in fp32;
+    int8 in int32."""
     _check_operands(ctx, input, other)
     _check_shapes(ctx, input, other)
     precision = _precision(ctx, input_precision, allow_tf32)

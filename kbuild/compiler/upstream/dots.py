@@ -33,8 +33,8 @@ _PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 def _precision(building: Building, op: RawOp) -> str:
     given = op.attributes.get("inputPrecision", "ieee")
     name = _PRECISIONS[given] if isinstance(given, int) else given
-    if name not in ("tf32", "tf32x3", "ieee"):
-        building.fail(op, f"kbuild has no precision {name}", "it has tf32, tf32x3 and ieee")
+    if name not in _PRECISIONS:
+        building.fail(op, f"kbuild has no precision {name}", f"it has {', '.join(_PRECISIONS)}")
     return name
 
 

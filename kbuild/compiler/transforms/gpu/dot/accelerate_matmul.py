@@ -9,8 +9,8 @@ After:
     %4: tensor<128x128xf32, #mma> = tt.dot %2, %3, %1 {atom = "m16n8k16.f16"}
     %d: tensor<128x128xf32, #blocked> = ttg.convert_layout %4
 
-Where four warps together can do it (wgmma), the dot becomes `ttng.warp_group_dot`; see `warp_groups`.  A dot
-of f32 at `tf32x3` becomes three.  Operands of types that no instruction takes are widened first.
+Where four warps together can do it (wgmma), the dot becomes `ttng.warp_group_dot`; see `warp_groups`.
+Operands of types that no instruction takes are widened first.
 What is left (f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole
 rows of A and columns of B, or reading them piece by piece where they are long; see `local_dots`.
 """
@@ -34,15 +34,8 @@ from kbuild.compiler.layout import (
 )
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import (
-    AddF,
-    AndI,
-    Bitcast,
-    CmpF,
-    Constant,
     ExtF,
     ExtSI,
-    Select,
-    SubF,
     TruncF,
     TruncI,
 )
@@ -63,9 +56,6 @@ from kbuild.compiler.transforms.gpu.dot.warp_groups import (
 )
 from kbuild.targets import Target
 from kbuild.targets.mma_sync import MmaAtom
-
-_TF32_MASK = -(1 << 13)
-"""Clears the bits of an f32 that a tf32 lacks."""
 
 
 @gpu_pass
@@ -255,8 +245,6 @@ class _DotRewrite:
         a = converted(self.builder, a, dot_operand(a.type.shape, warps, 0, atom.k_width))
         b = converted(self.builder, b, dot_operand(b.type.shape, warps, 1, atom.k_width))
         c = converted(self.builder, c, mma_accumulator(self.type.shape, warps, (atom.m, atom.n)))
-        if atom.tf32 and self.dot.input_precision == "tf32x3":
-            return self.three_dots(a, b, c, atom)
         return self.new_dot(a, b, c, atom.name)
 
     def new_dot(self, a: Value, b: Value, c: Value, atom: str) -> Value:
@@ -264,24 +252,3 @@ class _DotRewrite:
         return self.builder.add(
             Dot(a, b, c, dot.input_precision, dot.max_num_imprecise_acc, atom), dot.result.name
         ).result
-
-    def three_dots(self, a: Value, b: Value, c: Value, atom: MmaAtom) -> Value:
-        """a·b in nearly f32 precision: with x = high + low, both tf32, it is high·low + low·high + high·high.
-
-        The small terms come first.  Where an operand is infinite its low part is NaN, and so are their sums:
-        those count as zero, for the last dot has the right answer.
-        """
-        add = self.builder.add
-        high_a, low_a = self.parts(a)
-        high_b, low_b = self.parts(b)
-        zero = add(Constant.of(0.0, c.type)).result
-        small = self.new_dot(high_a, low_b, self.new_dot(low_a, high_b, zero, atom.name), atom.name)
-        small = add(Select(add(CmpF(small, small, "oeq")).result, small, zero)).result
-        return self.new_dot(high_a, high_b, add(AddF(small, c)).result, atom.name)
-
-    def parts(self, value: Value) -> tuple[Value, Value]:
-        add = self.builder.add
-        bits = add(Bitcast(value, like(value.type, I32))).result
-        kept = add(AndI(bits, add(Constant.of(_TF32_MASK, bits.type)).result)).result
-        high = add(Bitcast(kept, value.type)).result
-        return high, add(SubF(value, high)).result

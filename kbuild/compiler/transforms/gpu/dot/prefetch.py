@@ -39,12 +39,7 @@ def prefetch(module: Module, target: Target, carry: bool = True) -> None:
     fragments of a pipelined loop's first step in the previous iteration."""
     for func in module.functions.values():
         for op in list(func.body.walk()):
-            if (
-                isinstance(op, Dot)
-                and op.atom
-                and op.input_precision != "tf32x3"
-                and not op.max_num_imprecise_acc
-            ):
+            if isinstance(op, Dot) and op.atom and not op.max_num_imprecise_acc:
                 _split_dot(op, target.atom(op.atom).k)
         for op in list(func.body.walk()):
             if carry and isinstance(op, For):

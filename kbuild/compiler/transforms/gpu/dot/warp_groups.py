@@ -57,7 +57,8 @@ def choose_warp_groups(
     m, n = accumulator.shape[-2:]
     if not target.has("wgmma") or num_warps % GROUP_WARPS or accumulator.rank != 2 or m < GROUP_ROWS:
         return None
-    if a.element == F32 and precision != "tf32":
+    is_part = precision not in ("tf32", "ieee")  # See `split_dots`: it suits mma.sync.
+    if is_part or (a.element == F32 and precision != "tf32"):
         return None
     warps_m, warps_n = GROUP_WARPS, 1
     while warps_m * warps_n < num_warps:

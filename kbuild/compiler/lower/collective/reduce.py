@@ -92,11 +92,11 @@ def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> 
         return [(write(partial[0]),) for partial in partials]
     # From the highest bit down is as good as from the lowest up, unless the order matters.
     for distance in plan.shuffles if combine.commutes else reversed(plan.shuffles):
-        received = shuffled(emit, partials, combine.types, distance)
+        received = shuffled(emit, partials, combine.types, str(distance))
         partials = [combine(own, other) for own, other in zip(partials, received)]
     if lanes and not combine.commutes and plan.exchange is None:
         # Of each segment of lanes that differ in the reduced bits, the lane in which these are 0.
-        partials = shuffled(emit, partials, combine.types, 0, "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
+        partials = shuffled(emit, partials, combine.types, "0", "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
     return partials
 
 
@@ -111,7 +111,7 @@ def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Part
     if write is not None:  # Lanes that hold copies of slots do not change an extreme.
         return [(write(partial[0]),) for partial in partials]
     for bit in range(len(exchange.warp_bits)):
-        received = shuffled(emit, partials, combine.types, 1 << bit)
+        received = shuffled(emit, partials, combine.types, str(1 << bit))
         partials = [combine(own, other) for own, other in zip(partials, received)]
     return partials
 

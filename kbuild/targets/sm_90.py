@@ -12,6 +12,7 @@ FEATURES = BEFORE | {
     "griddepcontrol",
     "stmatrix",
     "tma",
+    "vector_atomics",
 }
 """Features that newer architectures have, too."""
 

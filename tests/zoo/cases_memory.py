@@ -1,5 +1,5 @@
-"""Cases of loads that a mask cuts within a vector, of all kinds of atomics, and of accumulators that are
-stored turned around."""
+"""Cases of loads that a mask cuts within a vector, of all kinds of atomics, of neighbours too, and of
+accumulators that are stored turned around."""
 
 from __future__ import annotations
 
@@ -84,11 +84,61 @@ def _half_case(kind: str) -> Case:
     )
 
 
+def _atomic_rows(x, rows, sums, memory, before, n):
+    x, sums, memory, before = (numbers(array).copy() for array in (x, sums, memory, before))
+    before[:n] = memory[:n]
+    memory[:n] += x[:n]
+    np.add.at(sums, rows[:n], x[:n])
+    return {"sums": sums, "memory": memory, "before": before}
+
+
+def _rows_case(kind: str) -> Case:
+    make = {"fp32": lambda values: values, "fp16": lambda values: values.astype(np.float16), "bf16": bf16}[
+        kind
+    ]
+    return Case(
+        f"atomic_rows_{kind}",
+        "control.py",
+        "atomic_rows",
+        lambda rng: {
+            "x": make(small_integers(rng, 8, 32, low=-3, high=4)),
+            "rows": rng.integers(0, 4, 8, dtype=np.int64),
+            "sums": make(small_integers(rng, 4, 32)),
+            "memory": make(small_integers(rng, 8, 32)),
+            "before": make(np.full((8, 32), 77, np.float32)),
+            "n": 7,
+        },
+        _atomic_rows,
+        {"M": 8, "N": 32},
+        num_warps=1,
+    )
+
+
+def _handed_case(dtype: type) -> Case:
+    return Case(
+        f"handed_over_{np.dtype(dtype).name}",
+        "control.py",
+        "handed_over",
+        lambda rng: {
+            "x": small_integers(rng, 128),
+            "passed": poisoned(128),
+            "flags": np.zeros(128, dtype),
+            "out": poisoned(128),
+        },
+        lambda x, passed, flags, out: {"passed": 2 * x, "flags": np.ones(128, dtype), "out": 2 * x},
+        {"N": 128},
+        grid=(2,),
+        num_warps=1,
+    )
+
+
 CASES = [
     _cut_case(np.float32, 128, 101),
     _cut_case(np.float16, 256, 99),
     *(_atomic_case(dtype) for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32)),
     *(_half_case(kind) for kind in ("bf16", "fp16")),
+    *(_rows_case(kind) for kind in ("fp32", "fp16", "bf16")),
+    *(_handed_case(dtype) for dtype in (np.float32, np.int32)),
     Case(
         "dot_stored_turned",
         "dots.py",

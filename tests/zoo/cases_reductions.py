@@ -111,6 +111,8 @@ CASES = [
     _scan_case("scan_reverse", 16, 32, 1, True),
     _scan_case("scan_across_warps", 1, 1024, 1, False, 8),
     _scan_case("scan_columns_reverse", 128, 4, 0, True, 2),
+    _scan_case("scan_lanes", 1, 128, 1, False),
+    _scan_case("scan_lanes_reverse", 2, 64, 1, True),
     Case(
         "scan_recurrence",
         "reductions.py",

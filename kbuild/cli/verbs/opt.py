@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     module = after_passes(text, options.passes, *options.archs, file=str(path))
     shown = [name for text in options.print for name in text.split(",") if name.strip()]
-    printed = annotated(module, shown, str(path))
+    printed = annotated(module, shown, str(path), *options.archs)
     if options.output:
         written = Path(options.output, "out.ttgir" if options.file == "-" else path.name)
         write(written, printed.encode())

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from kbuild.compiler.analysis.axis_info import Info
+from kbuild.compiler.ir.types import BF16, F16, F32, element_of
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.ops.tensor import Atomic, AtomicRMW
+from kbuild.targets import Target
+
+_PACKED_BITS = 32
+"""Two halves, which all architectures add at once."""
 
 
 def neighbours(pointers: Info, mask: Info | None, axis: int, bits: int, cut: bool = False) -> int:
@@ -26,3 +32,15 @@ def access_width(
         ),
         default=1,
     )
+
+
+def atomic_width(op: Atomic, target: Target) -> int:
+    """How many neighbours one instruction may update."""
+    if not isinstance(op, AtomicRMW) or op.kind != "fadd":
+        return 1
+    element = element_of(op.value.type)
+    if element == F32:
+        return MAX_VECTOR_BITS // 32 if target.has("vector_atomics") else 1
+    if element == F16 or (element == BF16 and target.has("bf16_atomics")):
+        return (MAX_VECTOR_BITS if target.has("vector_atomics") else _PACKED_BITS) // 16
+    return 1

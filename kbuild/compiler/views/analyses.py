@@ -25,6 +25,7 @@ from kbuild.compiler.transforms._support.layout_flow import FREE
 from kbuild.compiler.transforms.gpu.layout.coalesce import WIDEST_BITS, PointerAccess, find_accesses
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.anchors import Anchors, Strength, find_anchors
 from kbuild.errors import UsageError, nearest
+from kbuild.targets import Target, find_target
 
 Made = dict["Op | Block", list[str]]
 
@@ -33,23 +34,23 @@ class Analysis(NamedTuple):
     """An analysis that can be shown."""
 
     doc: str
-    notes: Callable[[Func], Made]
+    notes: Callable[[Func, Target], Made]
     """The comments for operations, and for the arguments of blocks."""
     needs_layouts: bool = False
 
 
-def annotated(module: Module, names: Sequence[str], file: str) -> str:
-    """The text of a module with comments of some analyses; it can be read again.
+def annotated(module: Module, names: Sequence[str], file: str, target: str = "sm_90") -> str:
+    """The text of a module with comments of some analyses for an architecture; it can be read again.
 
     Raises `UsageError` for a name that is none, and for an analysis that the module's stage is too early for, and
     `CompileError` where the module, read from a file, is not what an analysis expects.
     """
     chosen = [_named(name.strip()) for name in names]
     with blamed_on(file):
-        return print_module(module, notes=Notes(_notes(module, chosen)))
+        return print_module(module, notes=Notes(_notes(module, chosen, find_target(target))))
 
 
-def _notes(module: Module, chosen: Sequence[tuple[str, Analysis]]) -> Made:
+def _notes(module: Module, chosen: Sequence[tuple[str, Analysis]], target: Target) -> Made:
     notes: Made = {}
     for func in module.functions.values():
         has_layouts = any(_has_layout(value) for op in func.body.walk() for value in op.results)
@@ -58,7 +59,7 @@ def _notes(module: Module, chosen: Sequence[tuple[str, Analysis]]) -> Made:
                 raise UsageError(
                     f"--print {name}: the module has no layouts", help="it shows ttgir: add -p gpu"
                 )
-            for place_, found in analysis.notes(func).items():
+            for place_, found in analysis.notes(func, target).items():
                 notes.setdefault(place_, []).extend(f"{name}: {text}" for text in found)
     return notes
 
@@ -96,7 +97,7 @@ def _of_values(func: Func, text: Callable[[Value], str | None]) -> Made:
 # The analyses
 
 
-def _axis_info(func: Func) -> Made:
+def _axis_info(func: Func, target: Target) -> Made:
     info = AxisInfo(func)
 
     def text(value: Value) -> str | None:
@@ -117,7 +118,7 @@ def _numbers(values: Sequence[int]) -> str:
     return f"[{', '.join(map(str, values))}]"
 
 
-def _liveness(func: Func) -> Made:
+def _liveness(func: Func, target: Target) -> Made:
     liveness, registers = Liveness(func), pressure(func)
     made: Made = {}
     for op, number in liveness.start.items():
@@ -130,7 +131,7 @@ def _liveness(func: Func) -> Made:
     return made
 
 
-def _allocation(func: Func) -> Made:
+def _allocation(func: Func, target: Target) -> Made:
     wanted = demands(func)
     places, total = place(wanted)
     made: Made = {func.body: [f"{total} bytes of shared memory"]}
@@ -143,9 +144,9 @@ def _allocation(func: Func) -> Made:
     return made
 
 
-def _coalescing(func: Func) -> Made:
+def _coalescing(func: Func, target: Target) -> Made:
     info = AxisInfo(func)
-    return {access.op: [_access(access, info)] for access in find_accesses(func)}
+    return {access.op: [_access(access, info)] for access in find_accesses(func, target)}
 
 
 def _access(access: PointerAccess, info: AxisInfo) -> str:
@@ -169,7 +170,7 @@ def _access(access: PointerAccess, info: AxisInfo) -> str:
     return text
 
 
-def _layouts(func: Func) -> Made:
+def _layouts(func: Func, target: Target) -> Made:
     anchors = find_anchors(func)
 
     def text(value: Value) -> str | None:

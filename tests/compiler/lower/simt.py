@@ -219,6 +219,9 @@ class Machine:
         _, value, lane, clamp = operands
         if "bfly" in name:
             return value[self.threads ^ lane]
+        if ".up." in name or ".down." in name:
+            from_ = self.threads % 32 + (lane if ".down." in name else -lane)
+            return np.where((from_ >= 0) & (from_ < 32), value[self.threads // 32 * 32 + from_ % 32], value)
         segment = clamp >> 8 & 31
         return value[self.threads // 32 * 32 + (self.threads & segment | lane & 31 & ~segment)]
 

@@ -22,19 +22,45 @@ ONES = (
 )
 
 
-def test_an_atomic_whose_result_is_unused_is_a_reduction():
-    body = (
-        ONES
-        + pointers("x", "f32")
-        + """
-      %old: tensor<1024xf32, #b> = tt.atomic_rmw %x_p, %v {kind = "fadd", sem = "relaxed"}
+def _added(type_: str, **attributes: str) -> str:
+    """A body that adds ones to 8 neighbours in memory per thread; nothing uses what was there, and it ends there."""
+    written = "".join(f', {name} = "{value}"' for name, value in attributes.items())
+    return f"""{RANGE}
+      %v: tensor<1024x{type_}, #b> = arith.constant {{value = 1.0}}
+      {pointers("x", type_)}
+      %old: tensor<1024x{type_}, #b> = tt.atomic_rmw %x_p, %v {{kind = "fadd"{written}}}
     """
-    )
-    text = ptx(body, X)
+
+
+def test_an_atomic_whose_result_is_unused_is_a_reduction():
+    text = ptx(_added("f32", sem="relaxed"), X)
     assert text.count("red.relaxed.gpu.global.add.f32") == 8 and "atom" not in text
 
 
-def test_the_default_ordering_is_kept():
+@pytest.mark.parametrize(
+    ("type_", "arch", "instruction", "count"),
+    [
+        ("f32", "sm_90", "add.v4.f32", 2),
+        ("f16", "sm_90", "add.noftz.v2.f16x2", 2),
+        ("bf16", "sm_90", "add.noftz.v2.bf16x2", 2),
+        ("f16", "sm_80", "add.noftz.f16x2", 4),
+        ("f64", "sm_90", "add.f64", 8),
+    ],
+)
+def test_neighbours_are_added_together(type_: str, arch: str, instruction: str, count: int):
+    text = ptx(_added(type_, sem="relaxed"), f"%x: !tt.ptr<{type_}> {{divisibility = 16}}", arch)
+    assert text.count(f"red.relaxed.gpu.global.{instruction}") == text.count("red.") == count
+
+
+def test_old_values_of_neighbours_come_together():
+    body = _added("f32") + "  tt.store %x_p, %old\n"
+    text = ptx(body, X, "sm_90")
+    atomic = "atom.relaxed.gpu.global.add.v4.f32 {"
+    assert_in_order(text, ["fence.acq_rel.gpu", atomic, atomic, "fence.acq_rel.gpu", "st.global.v4"])
+    assert text.count(atomic) == 2
+
+
+def test_one_fence_orders_all_atomics_of_a_thread():
     body = (
         ONES
         + pointers("x", "i32")
@@ -43,35 +69,37 @@ def test_the_default_ordering_is_kept():
       tt.store %x_p, %old
     """
     )
-    assert ptx(body, "%x: !tt.ptr<i32>").count("atom.acq_rel.gpu.global.max.u32") == 8
+    text = ptx(body, "%x: !tt.ptr<i32>")
+    assert text.count("atom.relaxed.gpu.global.max.u32") == 8
+    assert_in_order(text, ["fence.acq_rel.gpu", "atom.relaxed", "fence.acq_rel.gpu", "st.global"])
+    assert text.count("fence") == 2
 
 
-def test_half_precision_additions_are_packed():
-    body = (
-        RANGE
-        + pointers("x", "f16")
-        + """
-      %v: tensor<1024xf16, #b> = arith.constant {value = 1.0}
-      %old: tensor<1024xf16, #b> = tt.atomic_rmw %x_p, %v {kind = "fadd", sem = "relaxed"}
+def test_what_acquires_at_the_end_of_a_kernel_acquires_nothing():
+    text = ptx(_added("f32"), X)
+    assert text.count("red.relaxed.gpu.global.add.f32") == 8 and text.count("fence.acq_rel.gpu") == 1
+    assert "fence" not in ptx(_added("f32", sem="acquire"), X)
+
+
+def test_what_acquires_before_other_accesses_reads():
+    body = _added("f32", scope="cta") + "  tt.store %x_p, %v\n"
+    text = ptx(body, X)
+    assert text.count("atom.relaxed.cta.global.add.f32") == 8 and text.count("fence.acq_rel.cta") == 2
+
+
+def test_a_single_atomic_has_its_own_order():
+    body = """
+      %one: f32 = arith.constant {value = 1.0}
+      %old: f32 = tt.atomic_rmw %x, %one {kind = "fadd"}
     """
-    )
-    assert (
-        ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}").count("red.relaxed.gpu.global.add.noftz.f16x2") == 4
-    )
+    assert "red.release.gpu.global.add.f32" in ptx(body, X)
+    assert "atom.acq_rel.gpu.global.add.f32" in ptx(body + "tt.store %x, %one\n", X)
 
 
 def test_bfloat16_is_added_by_swapping_before_sm_90():
-    body = (
-        RANGE
-        + pointers("x", "bf16")
-        + """
-      %v: tensor<1024xbf16, #b> = arith.constant {value = 1.0}
-      %old: tensor<1024xbf16, #b> = tt.atomic_rmw %x_p, %v {kind = "fadd"}
-    """
-    )
-    assert "add.noftz.bf16" in ptx(body, "%x: !tt.ptr<bf16>", arch="sm_90")
-    text = ptx(body, "%x: !tt.ptr<bf16>", arch="sm_80")
-    assert "atom.acq_rel.gpu.global.cas.b16" in text and "add.noftz.bf16" not in text
+    text = ptx(_added("bf16"), "%x: !tt.ptr<bf16>", arch="sm_80")
+    assert text.count("atom.relaxed.gpu.global.cas.b16") == 8 and "add.noftz.bf16" not in text
+    assert_in_order(text, ["fence.acq_rel.gpu", "cas.b16"])
 
 
 def test_masked_atomics_give_zero_elsewhere():
@@ -81,12 +109,12 @@ def test_masked_atomics_give_zero_elsewhere():
         + """
       %n: tensor<1024xi32, #b> = tt.splat %k
       %m: tensor<1024xi1, #b> = arith.cmpi %r, %n {predicate = "slt"}
-      %old: tensor<1024xi32, #b> = tt.atomic_rmw %x_p, %i, mask=%m {kind = "add"}
+      %old: tensor<1024xi32, #b> = tt.atomic_rmw %x_p, %i, mask=%m {kind = "add", sem = "relaxed"}
       tt.store %x_p, %old
     """
     )
     text = llir(body, "%x: !tt.ptr<i32>, %k: i32")
-    assert '"@$3 atom.acq_rel.gpu.global.add.u32 $0, [$1 + 0], $2;", "=r,l,r,b,0,~{memory}"' in text
+    assert '"@$3 atom.relaxed.gpu.global.add.u32 $0, [$1 + 0], $2;", "=r,l,r,b,0,~{memory}"' in text
 
 
 def test_a_lock_is_taken_by_one_thread_for_all():

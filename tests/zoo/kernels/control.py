@@ -189,3 +189,26 @@ def atomics_of_halves(x, sums, before, extremes, BLOCK: tl.constexpr):
     rows.atomic_max([0, 0], tile)
     below = tl.make_tensor_descriptor(extremes + BLOCK, [BLOCK // 8, 8], [8, 1], [BLOCK // 8, 8])
     below.atomic_min([0, 0], tile)
+
+
+@triton.jit
+def atomic_rows(x, rows, sums, memory, before, n, M: tl.constexpr, N: tl.constexpr):
+    """Rows added to what stands there, which is kept, and then to those that an index chooses."""
+    row, column = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    places, mask = row * N + column, row < n
+    value = tl.load(x + places)
+    tl.store(before + places, tl.atomic_add(memory + places, value, mask=mask), mask=mask)
+    tl.atomic_add(sums + tl.load(rows + row) * N + column, value, mask=mask)
+
+
+@triton.jit
+def handed_over(x, passed, flags, out, N: tl.constexpr):
+    """One program hands a row to the other, with a flag for each element."""
+    offsets = tl.arange(0, N)
+    if tl.program_id(0) == 0:
+        tl.store(passed + offsets, tl.load(x + offsets) * 2)
+        tl.atomic_add(flags + offsets, 1)
+    else:
+        while tl.min(tl.atomic_add(flags + offsets, 0), 0) == 0:
+            pass
+        tl.store(out + offsets, tl.load(passed + offsets))

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kbuild.compiler.analysis.barriers.order import accesses_global_memory, order_of
 from kbuild.compiler.analysis.barriers.state import SharedBytes, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
@@ -33,7 +34,6 @@ from kbuild.compiler.analysis.scratch import division, scratch_bytes
 from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
 from kbuild.compiler.ir.core import Block, Func, Op, Value
 from kbuild.compiler.ir.nesting import warps_of
-from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
 from kbuild.compiler.ops.control import Call, For, If, While
 from kbuild.compiler.ops.gpu import (
@@ -42,7 +42,6 @@ from kbuild.compiler.ops.gpu import (
     AsyncCopyGlobalToLocal,
     AsyncWait,
     LocalAlloc,
-    LocalDealloc,
     LocalDot,
     LocalLoad,
     LocalStore,
@@ -84,8 +83,6 @@ _MEETINGS = (Barrier, WarpPartitions, WarpReturn, WarpYield)
 """Operations at which threads meet, whatever comes before."""
 _USES = (ArriveBarrier, AsyncTmaCopyGlobalToLocal, BarrierExpect, WaitBarrier)
 """Operations that use barriers in shared memory."""
-_LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
-"""Operations with effects, but none on global memory."""
 MAX_AGE = 32
 """Groups older than this are not distinguished; waits count far fewer."""
 EVERYTHING = 1 << 62
@@ -125,7 +122,7 @@ class BarrierAnalysis:
 
     def _collect(self, func: Func) -> None:
         if any(_synchronizes(op) for op in func.body.walk()):
-            self.ordered = {op for op in func.body.walk() if _accesses_global_memory(op)}
+            self.ordered = {op for op in func.body.walk() if accesses_global_memory(op)}
         for op in func.body.walk():
             if isinstance(op, LocalAlloc):
                 self._collect_allocation(op)
@@ -405,7 +402,7 @@ class BarrierAnalysis:
 
 def _synchronizes(op: Op) -> bool:
     """Whether an operation is an atomic of one scalar that orders other accesses."""
-    return isinstance(op, Atomic) and not isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
+    return isinstance(op, Atomic) and not isinstance(op.ptr.type, TensorType) and order_of(op) != "relaxed"
 
 
 def _releases(op: Op) -> bool:
@@ -414,12 +411,7 @@ def _releases(op: Op) -> bool:
 
 def _acquires(op: Op) -> bool:
     """Whether an operation acquires and its result is unused: threads meet for a used result anyway."""
-    return isinstance(op, Atomic) and _synchronizes(op) and op.sem != "release" and not op.result.users
-
-
-def _accesses_global_memory(op: Op) -> bool:
-    """Whether an operation may, by itself or by waiting for what does."""
-    return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
+    return isinstance(op, Atomic) and _synchronizes(op) and order_of(op) != "release" and not op.result.users
 
 
 def _land(state: State, tiles: Iterable[SharedBytes], all_buffers: bool) -> None:

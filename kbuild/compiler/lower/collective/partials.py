@@ -75,12 +75,12 @@ def shuffled(
     emit: Emitter,
     partials: Sequence[Partial],
     types: Sequence[Type],
-    lane: int,
+    lane: str,
     mode: str = "bfly",
     clamp: int = 31,
 ) -> list[Partial]:
-    """The partials of another lane: that at a distance (`bfly`), or one of the segment that `clamp` makes
-    (`idx`).
+    """The partials of another lane: that at a distance (`bfly`, or `up` and `down`), or one of the segment that
+    `clamp` makes (`idx`).
 
     Several narrow registers travel in one word, equal ones once.
     """
@@ -91,7 +91,7 @@ def shuffled(
         step = per_word(type_)
         for start in range(0, len(registers), step):
             group = registers[start : start + step]
-            word = shuffle(emit, to_word(emit, group, type_), str(lane), word_type(type_), mode, str(clamp))
+            word = shuffle(emit, to_word(emit, group, type_), lane, word_type(type_), mode, str(clamp))
             received.update(zip(group, from_word(emit, word, type_, len(group))))
         columns.append([received[partial[position]] for partial in partials])
     return list(zip(*columns))

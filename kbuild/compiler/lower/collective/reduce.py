@@ -56,11 +56,7 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
     plan = plan_reduce(op)
     combine = Combine(emit, op.combine, op.srcs)
     sources = [emit.registers(src) for src in op.srcs]
-    chains = max(1, CHAINS // len(plan.groups))
-    partials = [
-        _in_thread(combine, [tuple(source[register] for source in sources) for register in group], chains)
-        for group in plan.groups
-    ]
+    partials = _in_thread(combine, plan.groups, sources)
     partials = _over_lanes(combine, plan, partials)
     if plan.exchange is not None:
         if op.scratch is None:
@@ -73,16 +69,35 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
     )
 
 
-def _in_thread(combine: Combine, elements: Sequence[Partial], chains: int) -> Partial:
-    """All elements of a thread combined: a chain for each of several equal parts, then the parts as a tree."""
-    length = -(-len(elements) // chains)
-    parts: list[Partial] = []
-    for start in range(0, len(elements), length):
-        total = elements[start]
-        for element in elements[start + 1 : start + length]:
-            total = combine(total, element)
-        parts.append(total)
-    return combine.tree(parts)
+def _in_thread(
+    combine: Combine, groups: Sequence[Sequence[int]], sources: Sequence[Sequence[str]]
+) -> list[Partial]:
+    """The elements of a thread combined, those of each group of registers: a chain for each of several equal parts,
+    then the parts as a tree.
+
+    The chains of all groups grow together, in the order of the registers: a vector is then loaded when its first
+    element is wanted, and done with soon after.
+    """
+    count = max(1, CHAINS // len(groups))
+    chains = [_cut(group, count) for group in groups]
+    steps = [
+        (max(chain[: place + 1]), number, part, register)
+        for number, parts in enumerate(chains)
+        for part, chain in enumerate(parts)
+        for place, register in enumerate(chain)
+    ]
+    totals: list[dict[int, Partial]] = [{} for _ in groups]
+    for _, number, part, register in sorted(steps, key=lambda step: step[0]):
+        element = tuple(source[register] for source in sources)
+        total = totals[number].get(part)
+        totals[number][part] = element if total is None else combine(total, element)
+    return [combine.tree([found[part] for part in range(len(parts))]) for found, parts in zip(totals, chains)]
+
+
+def _cut(group: Sequence[int], count: int) -> list[Sequence[int]]:
+    """A sequence in up to `count` equal parts."""
+    length = -(-len(group) // count)
+    return [group[start : start + length] for start in range(0, len(group), length)]
 
 
 def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> list[Partial]:
@@ -92,11 +107,11 @@ def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> 
         return [(write(partial[0]),) for partial in partials]
     # From the highest bit down is as good as from the lowest up, unless the order matters.
     for distance in plan.shuffles if combine.commutes else reversed(plan.shuffles):
-        received = shuffled(emit, partials, combine.types, distance)
+        received = shuffled(emit, partials, combine.types, str(distance))
         partials = [combine(own, other) for own, other in zip(partials, received)]
     if lanes and not combine.commutes and plan.exchange is None:
         # Of each segment of lanes that differ in the reduced bits, the lane in which these are 0.
-        partials = shuffled(emit, partials, combine.types, 0, "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
+        partials = shuffled(emit, partials, combine.types, "0", "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
     return partials
 
 
@@ -111,7 +126,7 @@ def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Part
     if write is not None:  # Lanes that hold copies of slots do not change an extreme.
         return [(write(partial[0]),) for partial in partials]
     for bit in range(len(exchange.warp_bits)):
-        received = shuffled(emit, partials, combine.types, 1 << bit)
+        received = shuffled(emit, partials, combine.types, str(1 << bit))
         partials = [combine(own, other) for own, other in zip(partials, received)]
     return partials
 

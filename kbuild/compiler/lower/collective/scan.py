@@ -1,6 +1,9 @@
 """Scans: chunks of registers one after the other, then neighbouring segments merged bit by bit of the axis.
 
-Of each chunk is known the total of its segment, and what comes before the chunk in it: `before`, which holds
+Where each thread has chunks of one element, and lanes are the first to be merged, each lane takes the sum of those
+before it, at distances 1, 2, 4, …: three instructions a step, which leave the prefixes themselves.
+
+Else of each chunk is known the total of its segment, and what comes before the chunk in it: `before`, which holds
 only where `present` does.  Where the function has an identity element, this stands for nothing, and `present`
 is always true. In reverse, too, what is scanned first is the function's left argument: it is a scan of the
 reversed tensor.
@@ -64,12 +67,26 @@ def lower_scan(emit: Emitter, op: Scan) -> Results:
     sources = [emit.registers(src) for src in op.srcs]
     elements = [tuple(registers) for registers in zip(*(source[:] for source in sources))]
     running = _Scan(Combine(emit, op.combine, op.srcs), plan, elements, op.reverse)
-    for step in plan.steps:
+    shifts = _shifts(plan)
+    if shifts:
+        running.shift_lanes(shifts, len(shifts) == len(plan.steps))
+    for step in plan.steps[len(shifts) :]:
         running.merge(step, step is plan.steps[-1], op.scratch or 0)
     prefixes = running.finish()
     return Results(
         [[prefixes[register][position] for register in plan.results] for position in range(len(sources))]
     )
+
+
+def _shifts(plan: ScanPlan) -> list[int]:
+    """The distances between lanes of the steps that shift instead of merging: those that double, from the first
+    on. A single one costs less as a merge where others follow."""
+    distances: list[int] = []
+    for step in plan.steps if all(len(chunk) == 1 for chunk in plan.chunks) else ():
+        if step.dim != "lane" or (distances and step.distance != 2 * distances[-1]):
+            break
+        distances.append(step.distance)
+    return distances if len(distances) > 1 or len(plan.steps) == 1 else []
 
 
 def _identity(block: Block, type_: Type) -> Partial | None:
@@ -101,6 +118,31 @@ class _Scan:
         for register in chunk[1:]:
             prefixes.append(self.combine(prefixes[-1], elements[register]))
         return list(zip(chunk, prefixes))
+
+    def shift_lanes(self, distances: Sequence[int], last: bool) -> None:
+        """Make totals, and prefixes, those over the lanes at all these distances; after the last step totals are
+        not needed."""
+        emit, combine, lanes = self.emit, self.combine, sum(distances)
+        number, values = thread_bits(emit, lanes), self.totals
+        for distance in distances:
+            with emit.at_entry():
+                reaches = (
+                    emit.compare("ule", number, str(lanes - distance))
+                    if self.reverse
+                    else emit.compare("uge", number, str(distance))
+                )
+            mode, clamp = ("down", 31) if self.reverse else ("up", 0)
+            received = shuffled(emit, values, combine.types, str(distance), mode, clamp)
+            values = [
+                combine.select(reaches, combine(other, value), value)
+                for other, value in zip(received, values)
+            ]
+        self.prefixes = {chunk[0]: value for chunk, value in zip(self.chunks, values)}
+        if not last:
+            with emit.at_entry():
+                others = thread_bits(emit, 31 & ~lanes)
+                end = others if self.reverse else emit.or_(others, str(lanes))
+            self.totals = shuffled(emit, values, combine.types, end, "idx")
 
     def merge(self, step: ScanStep, last: bool, scratch: int) -> None:
         """Take one step of the plan; after the last, totals are not needed."""
@@ -136,7 +178,7 @@ class _Scan:
         side = thread_bits(emit, distance)
         with emit.at_entry():
             later = emit.compare("eq" if self.reverse else "ne", side, "0")
-        received = shuffled(emit, self.totals, combine.types, distance)
+        received = shuffled(emit, self.totals, combine.types, str(distance))
         for chunk, other in enumerate(received):
             own = self.totals[chunk]
             self._put_before(chunk, other, later)

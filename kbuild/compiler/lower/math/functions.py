@@ -278,10 +278,12 @@ def _log_of(m: Real, x: str, combine: Callable[[str, str], str]) -> str:
     scaled = m.select(subnormal, m.mul(x, 2.0**64), x)
     logarithm, exponent = _log_parts(m, scaled)
     result = combine(logarithm, m.select(subnormal, m.sub(exponent, 64.0), exponent))
-    # inf and NaN give themselves, zero -inf, negative numbers NaN.
-    result = m.select(m.compare("ult", x, INFINITY), result, x)
-    result = m.select(m.compare("oeq", x, 0.0), -INFINITY, result)
-    return m.select(m.compare("olt", x, 0.0), NAN, m.select(m.compare("uno", x, x), x, result))
+    # inf and NaN give themselves, zero -inf, negative numbers NaN: x·inf + inf is right but for zeros, and as unsigned
+    # integers the bits of all of these but zero are not below those of inf.
+    above = str(0x7FF << 52 if m.double else 0xFF << 23)
+    finite = m.emit.compare("ult", m.bits(x), above, m.integer)
+    result = m.select(finite, result, m.fma(x, INFINITY, INFINITY))
+    return m.select(m.compare("oeq", x, 0.0), -INFINITY, result)
 
 
 @function(rows.Log, f32=1, f64=2)

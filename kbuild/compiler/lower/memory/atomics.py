@@ -3,21 +3,31 @@
 Each element is done by one thread; where others hold the element too and something uses the old values, they
 get them through the operation's scratch memory.  The pass `barriers` makes threads wait for each other around
 those that release or acquire.
+
+A thread that has several instructions to do orders them all by one fence: each `atom.acq_rel` has a fence of its
+own, which waits for the one before it.
+
+    fence.acq_rel.gpu;                                    the release
+    red.relaxed.gpu.global.add.v4.f32 [$0 + 0], {…};      neighbours in memory are updated together
+    red.relaxed.gpu.global.add.v4.f32 [$0 + 2048], {…};
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from kbuild.compiler.analysis.access import atomic_width
+from kbuild.compiler.analysis.barriers.order import order_of
 from kbuild.compiler.ir.types import BF16, F16, FloatType, TensorType, Type, element_of
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import flat_coordinate
 from kbuild.compiler.lower.core.literals import GLOBAL_POINTER, SHARED_POINTER, memory_bits
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import layout
-from kbuild.compiler.lower.core.words import from_word, to_word
+from kbuild.compiler.lower.core.words import from_word, per_word, to_word, to_words
 from kbuild.compiler.lower.memory.compare_and_swap import update_by_swapping
-from kbuild.compiler.lower.memory.global_memory import vector_width, writers
+from kbuild.compiler.lower.memory.global_memory import access_of, vector_width, writers
 from kbuild.compiler.lower.memory.pointers import address
 from kbuild.compiler.ops.tensor import Atomic, AtomicCAS, AtomicRMW
 from kbuild.errors import CompileError
@@ -44,10 +54,8 @@ def lower_atomic_rmw(emit: Emitter, op: AtomicRMW) -> Sequence[str]:
     _check_type(op, element)
     if _by_swapping(emit, op, element):
         return _each(emit, op, 1, "", [values])
-    # Two f16 or bf16 neighbours make one packed addition.
-    packed = op.kind == "fadd" and memory_bits(element) == 16 and vector_width(emit, op.ptr, op.mask) > 1
-    name = _rmw_name(op, element, packed)
-    return _each(emit, op, 2 if packed else 1, name, [values])
+    width = min(atomic_width(op, emit.target), vector_width(emit, op.ptr, op.mask))
+    return _each(emit, op, width, _rmw_name(op, element, width), [values])
 
 
 @lower(AtomicCAS)
@@ -75,12 +83,13 @@ def _by_swapping(emit: Emitter, op: AtomicRMW, element: Type) -> bool:
     return op.kind in ("fmax", "fmin") or (element == BF16 and not emit.target.has("bf16_atomics"))
 
 
-def _rmw_name(op: AtomicRMW, element: Type, packed: bool) -> str:
+def _rmw_name(op: AtomicRMW, element: Type, width: int) -> str:
     operation, letter = _KINDS[op.kind]
+    vector = f".v{width // per_word(element)}" if width > per_word(element) else ""
     if op.kind == "fadd" and memory_bits(element) == 16:
-        return f"add.noftz.{element}{'x2' if packed else ''}"
+        return f"add.noftz{vector}.{element}{'x2' if width > 1 else ''}"
     # Signed and unsigned sums are the same; PTX has u64 but no s64 addition.
-    return f"{operation}.{letter}{memory_bits(element)}"
+    return f"{operation}{vector}.{letter}{memory_bits(element)}"
 
 
 def _each(
@@ -90,52 +99,81 @@ def _each(
     element = element_of(op.value.type)
     masks = emit.registers(op.mask) if isinstance(op, AtomicRMW) and op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
+    starts = range(0, len(operands[0]), width)
     old: list[str] = []
-    for start in range(0, len(operands[0]), width):
-        if start not in unique:
-            own = layout(op.ptr.type).representatives()
-            old += [old[own[start + place]] for place in range(width)]
-            continue
-        guard = emit.all_of([owner, masks[start] if masks is not None else None])
-        if not name:
-            assert isinstance(op, AtomicRMW)
-            word = update_by_swapping(emit, op, start, guard, operands[0][start], element)
-            old += from_word(emit, word, element, 1)
-            continue
-        inputs = [to_word(emit, values[start : start + width], element) for values in operands]
-        word = _atomic(emit, op, start, name, guard, inputs)
-        old += from_word(emit, word, element, width) if word else [""] * width
+    with _ordered(emit, op, owner, sum(start in unique for start in starts)) as order:
+        for start in starts:
+            if start not in unique:
+                own = layout(op.ptr.type).representatives()
+                old += [old[own[start + place]] for place in range(width)]
+                continue
+            guard = emit.all_of([owner, masks[start] if masks is not None else None])
+            if not name:
+                assert isinstance(op, AtomicRMW)
+                word = update_by_swapping(emit, op, order, start, guard, operands[0][start], element)
+                old += from_word(emit, word, element, 1)
+                continue
+            inputs = [to_words(emit, values[start : start + width], element) for values in operands]
+            words = _atomic(emit, op, f"{order}.{op.scope}.global.{name}", start, width, guard, inputs)
+            for word in words:
+                old += from_word(emit, word, element, min(width, per_word(element)))
+            old += [""] * (0 if words else width)
     return old if op.scratch is None or not op.result.users else _shared_out(emit, op, element, owner, old)
 
 
-def _atomic(emit: Emitter, op: Atomic, start: int, name: str, guard: str, inputs: Sequence[str]) -> str:
-    """One instruction; the word of the old value, "" when nothing uses it and `red` does."""
+@contextmanager
+def _ordered(emit: Emitter, op: Atomic, owner: str, count: int) -> Iterator[str]:
+    """The order of each of `count` instructions per thread, between what orders them all."""
+    order = order_of(op)
+    if count == 1 or order == "relaxed":
+        yield order
+        return
+    if order != "acquire":
+        _fence(emit, op.scope, owner)
+    yield "relaxed"
+    if order != "release":
+        _fence(emit, op.scope, owner)
+
+
+def _fence(emit: Emitter, scope: str, owner: str) -> None:
+    guarded = owner != "true"
+    template = f"{'@$0 ' if guarded else ''}fence.acq_rel.{scope};"
+    emit.asm(template, "b" if guarded else "", [("i1", owner)] if guarded else [], [], effect=True)
+
+
+def _atomic(
+    emit: Emitter, op: Atomic, name: str, start: int, width: int, guard: str, inputs: Sequence[Sequence[str]]
+) -> list[str]:
+    """One instruction for the elements from `start`; the words of the old values, none when nothing uses them and
+    `red` does."""
     base, offset = address(emit, op.ptr, start)
-    narrow = name.endswith(("f16", "b16"))
-    kind, constraint = ("i64", "l") if name.endswith("64") else ("i16", "h") if narrow else ("i32", "r")
+    access = access_of(element_of(op.value.type), width)
+    narrow = access.word_bits < 32
+    kind, constraint = ("i16", "h") if narrow else (access.type, access.constraint)
     if narrow:
-        inputs = [emit.instruction(f"trunc i32 {word} to i16") for word in inputs]
-    reduce = not op.result.users and op.sem in ("relaxed", "release") and not name.startswith(("cas", "exch"))
-    outputs = 0 if reduce else 1
-    operands = [(GLOBAL_POINTER, base), *((kind, word) for word in inputs)]
-    constraints = [f"={constraint}"] * outputs + ["l"] + [constraint] * len(inputs)
+        inputs = [[emit.instruction(f"trunc i32 {word} to i16") for word in words] for words in inputs]
+    # What reads nothing cannot acquire.
+    acquires = order_of(op) in ("acquire", "acq_rel")
+    reduce = (
+        not op.result.users and not acquires and not name.rsplit("global.")[1].startswith(("cas", "exch"))
+    )
+    outputs = 0 if reduce else access.words
+    operands = [(GLOBAL_POINTER, base), *((kind, word) for words in inputs for word in words)]
+    constraints = [f"={constraint}"] * outputs + ["l"] + [constraint] * (len(operands) - 1)
     predicate = ""
     if guard != "true":
         predicate = f"@${len(constraints)} "
         operands.append(("i1", guard))
         constraints.append("b")
-        if outputs:
-            # Where the guard fails the old value is zero, not undefined.
-            operands.append((kind, "0"))
-            constraints.append("0")
-    values = ", ".join(f"${outputs + 1 + index}" for index in range(len(inputs)))
-    instruction = f"{'red' if reduce else 'atom'}.{op.sem}.{op.scope}.global.{name}"
-    result = "" if reduce else "$0, "
-    template = f"{predicate}{instruction} {result}[${outputs} + {offset}], {values};"
+        # Where the guard fails the old values are zero, not undefined.
+        operands += [(kind, "0")] * outputs
+        constraints += map(str, range(outputs))
+    places = range(outputs + 1, outputs + 1 + access.words * len(inputs), access.words)
+    values = ", ".join(map(access.braced, places))
+    result = "" if reduce else f"{access.braced(0)}, "
+    template = f"{predicate}{'red' if reduce else 'atom'}.{name} {result}[${outputs} + {offset}], {values};"
     found = emit.asm(template, ",".join(constraints), operands, [kind] * outputs, effect=True)
-    if not found:
-        return ""
-    return emit.instruction(f"zext i16 {found[0]} to i32") if narrow else found[0]
+    return [emit.instruction(f"zext i16 {word} to i32") for word in found] if narrow else found
 
 
 def _shared_out(emit: Emitter, op: Atomic, element: Type, owner: str, old: Sequence[str]) -> Sequence[str]:

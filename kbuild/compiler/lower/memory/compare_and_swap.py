@@ -14,9 +14,9 @@ _COMBINE = {"fadd": "fadd float {}, {}", "fmax": "@llvm.maxnum.f32", "fmin": "@l
 
 
 def update_by_swapping(
-    emit: Emitter, op: AtomicRMW, start: int, guard: str, register: str, element: Type
+    emit: Emitter, op: AtomicRMW, order: str, start: int, guard: str, register: str, element: Type
 ) -> str:
-    """Update one element of 16 bits where `guard` holds; the word of its old value, zero elsewhere.
+    """Update one element of 16 bits in an order where `guard` holds; the word of its old value, zero elsewhere.
 
     The first guess of the old value is zero: where it is right, nothing was read in vain.
     """
@@ -34,7 +34,7 @@ def update_by_swapping(
         emit.new_chunk()
         guess = emit.fresh()
         combined = _combined(emit, op.kind, guess, value, element)
-        template = f"atom.{op.sem}.{op.scope}.global.cas.b16 $0, [$1 + {offset}], $2, $3;"
+        template = f"atom.{order}.{op.scope}.global.cas.b16 $0, [$1 + {offset}], $2, $3;"
         operands = [(GLOBAL_POINTER, base), ("i16", guess), ("i16", combined)]
         found = emit.asm(template, "=h,l,h,h", operands, ["i16"], effect=True)[0]
         same, latch = emit.compare("eq", found, guess, "i16"), emit.chunk.label

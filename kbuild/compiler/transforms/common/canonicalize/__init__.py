@@ -18,10 +18,11 @@ from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.transforms.common.canonicalize.control import control
 from kbuild.compiler.transforms.common.canonicalize.fold import folding
+from kbuild.compiler.transforms.common.canonicalize.ranges import ranges
 from kbuild.compiler.transforms.common.canonicalize.shapes import shapes
 from kbuild.targets import Target
 
-CANONICAL = folding + shapes + control
+CANONICAL = folding + ranges + shapes + control
 
 
 @tensor_pass

@@ -56,7 +56,7 @@ from kbuild.compiler.ops.elementwise import (
     round_float,
     unsigned,
 )
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, MakeRange, Splat
+from kbuild.compiler.ops.tensor import Splat
 
 folding = Rewrites()
 
@@ -259,25 +259,6 @@ def compare_same(op: CmpI) -> Constant | None:
     """x == x, x <= x, x >= x hold; x != x, x < x, x > x do not"""
     holds = op.predicate == "eq" or op.predicate[-2:] in ("le", "ge")
     return Constant.of(holds, op.results[0].type) if op.lhs is op.rhs else None
-
-
-@folding.on(CmpI)
-def compare_range(op: CmpI) -> Constant | None:
-    """A comparison of tt.make_range with a constant may hold, or fail, for every element."""
-    bound = constant_of(op.rhs)
-    limits = range_limits(op.lhs)
-    if bound is None or limits is None or op.predicate[0] == "u" or op.predicate in ("eq", "ne"):
-        return None
-    outcomes = {compare(op.predicate, limit, bound, bit_width(op.lhs.type)) for limit in limits}
-    return Constant.of(outcomes.pop(), op.results[0].type) if len(outcomes) == 1 else None
-
-
-def range_limits(value: Value) -> tuple[int, int] | None:
-    """The least and largest element of a tensor made from one tt.make_range; None for others."""
-    op = value.owner
-    while isinstance(op, ExpandDims | Broadcast | ExtSI):
-        op = op.src.owner
-    return (op.start, op.end - 1) if isinstance(op, MakeRange) else None
 
 
 # Conversions

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kbuild.compiler.analysis.access import neighbours
+from kbuild.compiler.analysis.access import atomic_width, neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.carried import carried_groups
 from kbuild.compiler.ir.builder import Builder
@@ -27,6 +27,7 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced, thread_grid
 from kbuild.compiler.layout.gluon import BlockedLayout, DistributedLayout, DistributedLinearLayout
+from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.tensor import Atomic, Load
 from kbuild.compiler.transforms._support.layout_flow import (
     MEMORY,
@@ -36,13 +37,13 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_operands,
     tensor_type,
 )
+from kbuild.targets import Target
 
-ATOMIC_BITS = 32
-"""The widest atomic operation on several elements: two of 16 bits."""
 WIDEST_BITS = 128
 RUN = 2
-"""Vectors of its threads that a warp has in a row, outside of loops, where it has several: 1 KB, which memory
-gives a little faster than two pieces of 512 bytes far from each other."""
+"""Vectors of its threads that a warp has in a row where it has several: 1 KB, which memory gives a little faster
+than two pieces of 512 bytes far from each other.  Not for a shape that is accessed inside of loops or branches,
+too: what goes in and out of them shall have one layout."""
 MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
@@ -65,31 +66,43 @@ class PointerAccess(NamedTuple):
 
 
 @gpu_pass
-def coalesce(module: Module, target: object) -> None:
+def coalesce(module: Module, target: Target) -> None:
     """Choose the layouts of memory accesses, and convert their operands and results."""
     for func in module.functions.values():
         num_warps: int = func.attrs["num_warps"]
-        for group in _connected(func, find_accesses(func)):
-            for access, vector in choose_vectors(group, num_warps):
-                _set_layout(access.op, _layout(access, vector, func, num_warps))
+        accesses = find_accesses(func, target)
+        nested = {access.shape for access in accesses if access.op.parent is not func.body}
+        for group in _connected(func, accesses):
+            chosen = choose_vectors(group, num_warps)
+            long = _long_vectors(chosen, group[0].shape in nested)
+            for access, vector in chosen:
+                run = RUN if vector in long else 1
+                _set_layout(access.op, coalesced(access.shape, access.order, vector, num_warps, run))
 
 
 def layout_alone(access: PointerAccess, func: Func, num_warps: int) -> DistributedLayout:
     """The layout for an access that is connected to no others, in the words of authors."""
-    ((_, vector),) = choose_vectors([access], num_warps)
-    layout = _layout(access, vector, func, num_warps)
+    chosen = choose_vectors([access], num_warps)
+    ((_, vector),) = chosen
+    run = RUN if _long_vectors(chosen, access.op.parent is not func.body) else 1
+    layout = coalesced(access.shape, access.order, vector, num_warps, run)
     sizes = tuple(vector if axis == access.order[0] else 1 for axis in range(len(access.shape)))
     threads, warps = thread_grid(access.shape, sizes, access.order, num_warps)
     named = BlockedLayout(sizes, tuple(threads), tuple(warps), access.order)
     return named if named.linear(access.shape) == layout else DistributedLinearLayout.of(layout)
 
 
-def _layout(access: PointerAccess, vector: int, func: Func, num_warps: int) -> LinearLayout:
-    long = len(access.shape) == 1 and vector * access.bits == WIDEST_BITS and access.op.parent is func.body
-    return coalesced(access.shape, access.order, vector, num_warps, RUN if long else 1)
+def _long_vectors(chosen: list[tuple[PointerAccess, int]], nested: bool) -> set[int]:
+    """The elements per thread with which an access, of those that are connected, fills a vector; `nested` says
+    whether some access of the shape is inside of control flow."""
+    return {
+        vector
+        for access, vector in chosen
+        if not nested and len(access.shape) == 1 and vector * access.bits == WIDEST_BITS
+    }
 
 
-def find_accesses(func: Func) -> list[PointerAccess]:
+def find_accesses(func: Func, target: Target) -> list[PointerAccess]:
     """The accesses of a function to tensors of pointers."""
     accesses = []
     info = AxisInfo(func)
@@ -109,7 +122,7 @@ def find_accesses(func: Func) -> list[PointerAccess]:
         vector = neighbours(
             facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic
         )
-        vector = min(vector, type_.shape[order[0]], max(1, ATOMIC_BITS // bits) if atomic else vector)
+        vector = min(vector, type_.shape[order[0]], atomic_width(op, target) if atomic else vector)
         accesses.append(PointerAccess(op, type_.shape, order, bits, vector))
     return accesses
 
@@ -118,15 +131,24 @@ def choose_vectors(group: list[PointerAccess], num_warps: int) -> list[tuple[Poi
     """The elements per thread of connected accesses of one shape and order.
 
     All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the
-    cache fills. A store's gaps are written one by one, so the narrowest store sets the pace, unless loads
-    would become too narrow; then the store goes its own way.
+    cache fills. A store's gaps are written one by one, so the narrowest store sets the pace, unless that made
+    wider loads too narrow; then the store goes its own way.  Atomics take so much longer than loads that these
+    follow in any case, but for those in deeper loops.
     """
     widest = max(access.vector for access in group)
     stores = min((access.vector for access in group if access.writes), default=widest)
-    narrowest = min(access.bits for access in group)
-    common = stores if stores * narrowest >= MIN_BITS else widest
+    narrowest = min((access.bits for access in group if access.vector > stores), default=MIN_BITS)
+    deepest = max(_depth(access.op) for access in group)
+    atomic = any(isinstance(access.op, Atomic) and _depth(access.op) == deepest for access in group)
+    common = stores if atomic or stores * narrowest >= MIN_BITS else widest
     share = max(1, tensor_type(group[0].op.operands[0]).numel // (32 * num_warps))
     return [(access, min(share, access.vector if access.writes else common, common)) for access in group]
+
+
+def _depth(op: Op) -> int:
+    """The number of loops around an operation."""
+    outer = op.parent_op
+    return 0 if outer is None else _depth(outer) + isinstance(outer, For | While)
 
 
 def _connected(func: Func, accesses: list[PointerAccess]) -> list[list[PointerAccess]]:

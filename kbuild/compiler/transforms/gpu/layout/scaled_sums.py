@@ -109,14 +109,19 @@ def _is_sum(reduce: Reduce, loop: For) -> bool:
     )
 
 
-def own_groups(layout: LinearLayout, axis: int) -> list[tuple[int, bool]]:
+def own_groups(layout: LinearLayout, axis: int, kept: int = 1) -> list[tuple[int, bool]]:
     """An axis cut into sizes, slowest first, each chosen by registers of a thread alone (True) or by threads
-    (False)."""
+    (False).  The fastest registers count as threads as long as `kept` elements are left to each."""
     own = set()
     for basis in layout.bases_of("register"):
         place = layout.unflatten(basis)
         if sum(place) == place[axis]:
             own.add(place[axis])
+    left = layout.size("register") >> len(own)
+    for place in sorted(own):
+        if 2 * left <= kept:
+            left *= 2
+            own.remove(place)
     groups: list[tuple[int, bool]] = []
     size = layout.shape[axis]
     while size > 1:
@@ -133,6 +138,8 @@ def own_part(builder: Builder, reduce: Reduce, groups: list[tuple[int, bool]]) -
     """The sum of what each thread holds: the axis is then as long as the number of threads along it."""
     source, axis = reduce.srcs[0], reduce.axis
     type_ = tensor_type(source)
+    if not any(own for _, own in groups):
+        return source
     value = _reshaped(
         builder, source, (*type_.shape[:axis], *(size for size, _ in groups), *type_.shape[axis + 1 :])
     )
@@ -141,8 +148,6 @@ def own_part(builder: Builder, reduce: Reduce, groups: list[tuple[int, bool]]) -
     registers = [place for place, (_, own) in zip(places, groups) if own]
     rest = range(axis + len(groups), type_.rank - 1 + len(groups))
     value = builder.add(Trans(value, (*range(axis), *threads, *rest, *registers))).result
-    if not registers:
-        return source
     count = 1
     for place in threads:
         count *= groups[place - axis][0]

@@ -1,4 +1,4 @@
-"""Keeps running sums per element inside a loop, and reduces once, after it.
+"""Keeps running sums per thread inside a loop, and reduces once, after it.
 
 Before:
     %s: f32 = scf.for … init=[%zero] body(%i, %sum) {
@@ -7,20 +7,21 @@ Before:
       scf.yield %next
     }
 After:
-    %p: tensor<1024xf32> = scf.for … init=[%zeros] body(%i, %part: tensor<1024xf32>) {
-      %next: tensor<1024xf32> = arith.addf %part, %x
+    %p: tensor<512xf32> = scf.for … init=[%zeros] body(%i, %part: tensor<512xf32>) {
+      %own: tensor<512xf32> = tt.reduce (two of the eight elements of %x that each of 128 threads has) {axis = 1} …
+      %next: tensor<512xf32> = arith.addf %part, %own
       scf.yield %next
     }
     %r: f32 = tt.reduce %p {axis = 0} …
     %s: f32 = arith.addf %zero, %r
 
-Sums of floats are associated differently, as by any other order of threads.  It is done for sums, maxima and
-minima of tensors of few registers per thread.
+Sums of floats are associated differently, as by any other order of threads.  A thread keeps few sums, whatever
+the size of the tensor: registers that the loop carries are missing to other programs of the multiprocessor.
 """
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, prod
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module, Op
@@ -44,10 +45,12 @@ from kbuild.compiler.ops.elementwise import (
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Reduce
 from kbuild.compiler.transforms._support.layout_flow import held_layout, tensor_type
-from kbuild.compiler.transforms.gpu.layout.scaled_sums import keep_scaled_sum
+from kbuild.compiler.transforms.gpu.layout.scaled_sums import keep_scaled_sum, own_groups, own_part, reduced
 
+KEPT = 4
+"""Running sums of a thread, which it can add to one after the other; more where it has as many rows."""
 MAX_REGISTERS = 32
-"""Registers per thread that a running sum may take."""
+"""Running sums of a thread, at most."""
 
 
 @gpu_pass
@@ -95,8 +98,12 @@ def _accumulation(loop: For, index: int) -> tuple[Binary, Reduce] | None:
     ):
         return None
     source = reduce.srcs[0]
+    layout = held_layout(source)
+    groups = own_groups(layout, reduce.axis, KEPT)
+    own = prod(size for size, is_own in groups if is_own)
     local = (
-        held_layout(source).size("register") <= MAX_REGISTERS
+        layout.size("register") // own <= MAX_REGISTERS
+        and not all(is_own for _, is_own in own_groups(layout, reduce.axis))
         and neutral(step, tensor_type(source).element) is not None
     )
     return (step, reduce) if local and set(combine[0].operands) == set(reduce.combine.arguments) else None
@@ -123,7 +130,9 @@ def neutral(op: Op, element: Type) -> float | int | None:
 
 
 def _accumulate_elements(loop: For, index: int, step: Binary, reduce: Reduce) -> None:
-    source, carried, result = reduce.srcs[0], loop.carried[index], loop.results[index]
+    carried, result = loop.carried[index], loop.results[index]
+    layout = held_layout(reduce.srcs[0])
+    source = own_part(Builder.before(reduce), reduce, own_groups(layout, reduce.axis, KEPT))
     start = neutral(step, tensor_type(source).element)
     assert start is not None
     before, after = Builder.before(loop), Builder.after(loop)
@@ -134,8 +143,7 @@ def _accumulate_elements(loop: For, index: int, step: Binary, reduce: Reduce) ->
         value.type = source.type
     # The reduction moves behind the loop, and its result meets what the loop began with.
     users = list(result.users)
-    mapping = {source: result}
-    moved = after.add(reduce.clone(mapping)).result
+    moved = reduced(after, reduce, result, reduce.axis)
     if moved.type != first.type:
         moved = after.add(ConvertLayout(moved, first.type)).result
     total = after.add(type(step)(first, moved), result.name).result

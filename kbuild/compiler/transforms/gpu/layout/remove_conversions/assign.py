@@ -3,13 +3,15 @@
 1. Candidates flow forward from the anchors, around loops too; a loop's carried value takes the strongest of
    them.
 2. Casts and the like that only feed a dot take the dot's operand layout, if less is moved that way.
-3. In program order, each operation takes one of its operands' layouts: the one that costs least to convert.
+3. In program order, each operation takes one of its operands' layouts, or one that an operand is converted to anyway
+   (because it is stored, too): the one that costs least to convert.
 4. What is left (addresses, masks, constants) takes the layout that its users require, backward from the uses.
 5. Values for which no user requires a layout keep their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kbuild.compiler.analysis.carried import CarriedGroup, carried_groups
@@ -29,9 +31,15 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_operands,
 )
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.anchors import Anchors, Strength
-from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import conversion_cost, loop_weight
+from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import (
+    conversion_cost,
+    loop_weight,
+    scan_cost,
+)
 
 _MAX_CANDIDATES = 4
+_AHEAD = 4
+"""Elementwise operations that are followed from one for which a layout is chosen."""
 _MIN_RUN_BITS = 512
 """Neighbours in memory that a store of a warp's own elements writes at least: two sectors of a cache line."""
 
@@ -175,7 +183,9 @@ class _Chooser:
             elif op in self.pulled:
                 self.layouts[op.results[0]] = self.pulled[op]
             else:
-                self.settle_results(op, self.options(op))
+                options = self.options(op)
+                copied = self.copied_options(op) if options and is_pointwise(op) else []
+                self.settle_results(op, options, [layout for layout in copied if layout not in options])
 
     def settle_structured(self, op: Op) -> None:
         groups = [group for group in carried_groups(op) if group.targets[0] in self.assignment.groups]
@@ -232,11 +242,19 @@ class _Chooser:
         lanes = sum(base < layout.shape[-1] for base in layout.bases_of("lane"))
         return layout if (vector << lanes) * bit_width(op.value.type) >= _MIN_RUN_BITS else None
 
-    def settle_results(self, op: Op, options: list[LinearLayout]) -> None:
+    def settle_results(
+        self, op: Op, options: list[LinearLayout], copied: Sequence[LinearLayout] = ()
+    ) -> None:
+        """Choose one of the layouts of the operands, or of those that copies of them have."""
         if options:
-            chosen = (
-                options[0] if len(options) == 1 else min(options, key=lambda layout: self.price(op, layout))
-            )
+            chosen = options[0]
+            if copied:
+                chosen = min(
+                    (*options, *copied),
+                    key=lambda layout: self.price(op, layout) + self.price_ahead(op, layout),
+                )
+            elif len(options) > 1:
+                chosen = min(options, key=lambda layout: self.price(op, layout))
             for result in op.results:
                 if isinstance(result.type, TensorType):
                     self.layouts[result] = chosen
@@ -251,23 +269,65 @@ class _Chooser:
                     found[layout] = None
         return list(found)
 
+    def copied_options(self, op: Op) -> list[LinearLayout]:
+        """The layouts for the results that follow from those to which operands are converted anyway."""
+        found: dict[LinearLayout, None] = {}
+        for index, operand in tensor_operands(op):
+            for copy in self.copies(operand):
+                layout = result_layout(op, index, copy)
+                if layout is not None:
+                    found[layout] = None
+        return list(found)
+
+    def copies(self, value: Value) -> set[LinearLayout]:
+        """The other layouts in which anchors need a value that has its layout."""
+        own = self.layouts.get(value)
+        if own is None or len(value.users) == 1:
+            return set()
+        fixed = (
+            self.anchors.operands[user][index]
+            for user in value.users
+            if user in self.anchors.operands
+            for index, operand in enumerate(user.operands)
+            if operand is value
+        )
+        return {layout for layout in fixed if layout is not None and layout != own}
+
     def price(self, op: Op, layout: LinearLayout) -> float:
         """The cost of converting the operands to a layout, and the results from it."""
-        total = 0.0
+        total = self.price_of_results(op, layout)
         for index, operand in tensor_operands(op):
             current, required = self.layouts.get(operand), operand_layout(op, index, layout)
-            if current is not None and required is not None:
+            if current is not None and required is not None and required not in self.copies(operand):
                 total += loop_weight(operand.block) * conversion_cost(
                     current, required, bit_width(operand.type)
                 )
-        for result in op.results:
+        return total
+
+    def price_ahead(self, op: Op, layout: LinearLayout, depth: int = _AHEAD) -> float:
+        """The cost of what follows if the elementwise operations that use the results keep a layout, too."""
+        total = loop_weight(op.parent) * scan_cost(op, layout) if isinstance(op, Scan) else 0.0
+        for result in op.results if depth else ():
             for user in result.users:
-                for index, operand in enumerate(user.operands):
-                    required = self._demand(user, index) if operand is result else None
-                    if required is not None:
-                        total += loop_weight(op.parent) * conversion_cost(
-                            layout, required, bit_width(result.type)
-                        )
+                unsettled = user not in self.anchors.operands and user.results and not user.regions
+                if (unsettled or isinstance(user, Scan)) and is_pointwise(user):
+                    total += self.price_of_results(user, layout) + self.price_ahead(user, layout, depth - 1)
+        return total
+
+    def price_of_results(self, op: Op, layout: LinearLayout) -> float:
+        """The cost of converting the results from a layout, to each other one once."""
+        total = 0.0
+        for result in op.results:
+            demands = dict.fromkeys(
+                self._demand(user, index)
+                for user in result.users
+                for index, operand in enumerate(user.operands)
+                if operand is result
+            )
+            for required in demands:
+                if required is not None:
+                    cost = conversion_cost(layout, required, bit_width(result.type))
+                    total += loop_weight(op.parent) * cost
         return total
 
     def _demand(self, user: Op, index: int) -> LinearLayout | None:

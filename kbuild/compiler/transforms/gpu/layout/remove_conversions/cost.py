@@ -8,6 +8,7 @@ from kbuild.compiler.ir.core import Block, Op
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout, classify
+from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import (
@@ -21,7 +22,7 @@ from kbuild.compiler.ops.elementwise import (
     RemSI,
     Select,
 )
-from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, Load, Reshape, Trans
+from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, Load, Reshape, Scan, Trans
 from kbuild.compiler.transforms._support.layout_flow import FREE
 
 LOOP_WEIGHT = 8
@@ -47,6 +48,15 @@ def conversion_cost(source: LinearLayout, destination: LinearLayout, bits: int) 
     words = max(1, max(source.size("register"), destination.size("register")) * max(bits, 8) // 32)
     starts = {"registers": 0, "shuffle": 4, "warp": _WARP_TRIP, "shared": _BARRIER}
     return starts[kind] + (0.125 if kind == "registers" else 2) * words
+
+
+def scan_cost(op: Scan, layout: LinearLayout) -> float:
+    """Instructions of a scan in a layout: what neighbouring registers cost is the same in all of them."""
+    along = axis_bits(layout.shape, op.axis)
+    mask = sum(1 << bit for bit in along)
+    lanes, warps = (sum(bool(basis & mask) for basis in layout.bases_of(dim)) for dim in ("lane", "warp"))
+    chunks = len(op.srcs) * layout.size("register") // layout.contiguous_per_thread(op.axis)
+    return (4 * lanes + (2 if warps else 0)) * chunks + (_BARRIER if warps else 0)
 
 
 def loop_weight(block: Block | None) -> float:

@@ -28,17 +28,18 @@ from kbuild.compiler.transforms._support.layout_flow import tensor_operands, ten
 from kbuild.compiler.transforms.gpu.layout.coalesce import find_accesses, layout_alone
 from kbuild.compiler.transforms.gpu.layout.resolve_layouts.spread import Source, Spread
 from kbuild.errors import CompileError
+from kbuild.targets import Target
 
 _RULED = (ExpandDims, Join, Reduce, Reshape, Split, Trans)
 """Operations that leave every element in its register: the layout of the operand says that of the results."""
 
 
 @gpu_pass
-def resolve_layouts(module: Module, target: object) -> None:
+def resolve_layouts(module: Module, target: Target) -> None:
     """Give every value a layout.  Raises CompileError where there is none, or more than one."""
     for func in module.functions.values():
         _check_tiles(func)
-        _resolve(func, "coalesced", _coalesced_sources(func))
+        _resolve(func, "coalesced", _coalesced_sources(func, target))
         _resolve(func, "auto", _auto_sources(func))
         for op in list(func.body.walk()):
             if isinstance(op, SetAutoLayout):
@@ -67,10 +68,10 @@ def _is_pending(value: Value, kind: str) -> bool:
     return isinstance(layout, PendingLayout) and layout.kind == kind
 
 
-def _coalesced_sources(func: Func) -> Iterator[tuple[Value, Source]]:
+def _coalesced_sources(func: Func, target: Target) -> Iterator[tuple[Value, Source]]:
     """What the accesses of coalesced pointers need, each for itself."""
     num_warps: int = func.attrs["num_warps"]
-    for access in find_accesses(func):
+    for access in find_accesses(func, target):
         if _is_pending(access.op.operands[0], "coalesced"):
             source = Source(layout_alone(access, func, num_warps), access.op.loc, "the access")
             for _, operand in tensor_operands(access.op):

@@ -1,0 +1,44 @@
+"""What the order of atomic operations means for what surrounds them."""
+
+from __future__ import annotations
+
+from kbuild.compiler.ir.core import Func, Op
+from kbuild.compiler.ir.traits import Trait
+from kbuild.compiler.ops.control import If
+from kbuild.compiler.ops.gpu import (
+    AsyncCommitGroup,
+    LocalAlloc,
+    LocalDealloc,
+    LocalDot,
+    LocalLoad,
+    LocalStore,
+)
+from kbuild.compiler.ops.tensor import Atomic, Barrier
+
+_LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
+"""Operations with effects, but none on global memory."""
+
+
+def accesses_global_memory(op: Op) -> bool:
+    """Whether an operation may, by itself or by waiting for what does."""
+    return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
+
+
+def order_of(op: Atomic) -> str:
+    """The order that an atomic operation has to have: one that acquires does so for what comes after it, and at
+    the end of a kernel that is nothing."""
+    acquires = op.sem in ("acquire", "acq_rel")
+    if not acquires or op.result.users or _is_followed(op):
+        return op.sem
+    return "release" if op.sem == "acq_rel" else "relaxed"
+
+
+def _is_followed(op: Op) -> bool:
+    """Whether the kernel may access memory after an operation."""
+    outer = op.parent_op
+    while op.next is not None:
+        op = op.next
+        inside = (inner for region in op.regions for inner in region.walk())
+        if accesses_global_memory(op) or any(map(accesses_global_memory, inside)):
+            return True
+    return not isinstance(outer, Func) and (not isinstance(outer, If) or _is_followed(outer))

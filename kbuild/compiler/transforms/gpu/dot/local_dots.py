@@ -76,7 +76,9 @@ def _size(value: Value) -> int:
 
 def _kept_tile(value: Value, dot: Dot) -> Value | None:
     """The shared memory that an operand is loaded from, if that holds it still where the dot is."""
-    return value.op.src if isinstance(value.op, LocalLoad) and may_move(value.op, dot) else None
+    if isinstance(value.op, LocalLoad) and may_move(value.op, dot, past_tiles=True):
+        return value.op.src
+    return None
 
 
 def _new_tile(dot: Dot, index: int, num_warps: int) -> Value:

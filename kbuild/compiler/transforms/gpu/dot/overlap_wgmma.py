@@ -50,6 +50,7 @@ from kbuild.compiler.ops.gpu import (
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
     AsyncTmaCopyGlobalToLocal,
+    BarrierExpect,
     WarpGroupDot,
     WarpGroupDotWait,
 )
@@ -273,6 +274,10 @@ def _written(op: Op) -> Sequence[Value]:
     """The shared memory that an operation writes or releases."""
     if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal | LocalStore):
         return [op.dst]
+    if isinstance(op, BarrierExpect):
+        # The threads meet before it, and not again before the copies that it counts.
+        copies = (user for user in op.barrier.users if isinstance(user, AsyncTmaCopyGlobalToLocal))
+        return [copy.dst for copy in copies if copy.parent is op.parent]
     if isinstance(op, LocalDealloc):
         return [op.src]
     if isinstance(op, ArriveBarrier):

@@ -159,17 +159,19 @@ def _are_within(users: list[Op], block: Block) -> bool:
     return all(is_within(user.parent_block, block) for user in users)
 
 
-def may_move(load: LocalLoad, place: Op) -> bool:
+def may_move(load: LocalLoad, place: Op, past_tiles: bool = False) -> bool:
     """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or
-    nothing with an effect on shared memory lies between."""
+    nothing with an effect on shared memory lies between; with `past_tiles`, none but that other tiles are made
+    there, beside which this one then has to stay."""
     root = _root(load)
     if isinstance(root.op, LocalAlloc) and root.op.src is not None and not _is_written(root):
         return True
     if place.parent is not load.parent:
         return False
+    harmless = (Store, LocalAlloc) if past_tiles else Store
     op = load.next
     while op is not None and op is not place:
-        if any(inner.has(Trait.WRITES) and not isinstance(inner, Store) for inner in op.walk()):
+        if any(inner.has(Trait.WRITES) and not isinstance(inner, harmless) for inner in op.walk()):
             return False
         op = op.next
     return True

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.analysis.tensor_registers import loop_words
 from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import needs_other
+from kbuild.targets.target import Target
+
+_OTHER_WORDS = 48
+"""Registers of a thread for addresses and counters, besides those of a loop's tensors."""
 
 
 def other_bytes(func: Func, loop: For, copied: Sequence[Load]) -> int:
@@ -30,3 +35,12 @@ def other_bytes(func: Func, loop: For, copied: Sequence[Load]) -> int:
         if "scratch" in op.attribute_fields
     ]
     return size + max(scratch, default=0)
+
+
+def is_third_buffer_free(func: Func, loop: For, stage_bytes: int, target: Target) -> bool:
+    """Whether a third buffer of so many bytes costs no program of a multiprocessor, or leaves two there: one
+    copy alone on its way seldom lands before the dots need it."""
+    limits, warps = target.limits, func.attrs["num_warps"]
+    registers = min(int(loop_words(loop)) + _OTHER_WORDS, limits.registers)
+    two, three = (limits.programs(count * stage_bytes, warps, registers) for count in (2, 3))
+    return three >= min(two, 2)

@@ -135,10 +135,14 @@ class _Expansion:
                 self.builder.add(WaitBarrier(barrier, arguments[len(slots) - 1], tuple(reads.values())))
         if self.schedule.in_place:
             self._read_all(reads)
+        top, last_dot = self.builder, self.schedule.issue_after
+        behind = Builder.after(last_dot) if last_dot is not None else top
         for progress, step in zip(self.progress, steps):
+            self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
             self._issue(progress, iteration, predicate, write_slots if progress.stage.asynchronous else None)
+        self.builder = behind
         self._commit()
         rings = zip(slot_arguments, self.sizes * 2)
         following = [following_slot(self.builder, slot, zero, one, counts[size]).slot for slot, size in rings]

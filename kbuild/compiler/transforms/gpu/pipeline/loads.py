@@ -129,6 +129,12 @@ def feeds_sum_in_place(load: Load, loop: For) -> bool:
     return False
 
 
+def last_sum_in_place(loop: For) -> WarpGroupDot:
+    """The last dot of a loop whose result is only passed to the next iteration, where there is one."""
+    dots = [op for op in loop.body if isinstance(op, WarpGroupDot) and is_only_yielded(op, loop)]
+    return dots[-1]
+
+
 def is_only_yielded(dot: WarpGroupDot, loop: For) -> bool:
     """Whether a dot's result is used only by the next iteration or after the loop."""
     return dot.parent is loop.body and dict(dot.result.users) == {loop.body.terminator: 1}

@@ -23,19 +23,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
-from kbuild.compiler.ir.core import Func, Module, Value
+from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
-from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
+from kbuild.compiler.transforms.gpu.pipeline.budget import is_third_buffer_free, other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import (
     feeds_sum_in_place,
     forget_descriptor,
+    last_sum_in_place,
     pipelined_loads,
 )
 from kbuild.compiler.transforms.gpu.pipeline.schedule import (
@@ -105,7 +106,8 @@ class _Room(NamedTuple):
     num_stages: int
     lagging: list[Load]
     kept: dict[Load, MemDescType]
-    in_place: bool
+    in_place: bool = False
+    issue_after: Op | None = None
 
 
 def _plan(
@@ -126,7 +128,7 @@ def _plan(
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
     note_maps(func, loads, maps, obstacles)
     schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(
-        in_place=room.in_place
+        in_place=room.in_place, issue_after=room.issue_after
     )
     return _Plan(schedule, tiles, maps, room.kept)
 
@@ -143,18 +145,26 @@ def _fit(
     beside them."""
     stage_bytes, kept_bytes = (sum(tile.tile_bytes for tile in some.values()) for some in (tiles, kept))
     lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
+    last_dot = None
+    if lagging and len(lagging) == len(tiles):
+        last_dot, lagging = last_sum_in_place(loop), []
+        if wanted == MIN_STAGES and is_third_buffer_free(func, loop, stage_bytes + kept_bytes, target):
+            wanted += 1
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
     if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.limits.shared_bytes // 2:
-        return _Room(wanted, lagging, kept, in_place=False)
+        return _Room(wanted, lagging, kept, issue_after=last_dot)
     room = target.limits.shared_bytes - other_bytes(func, loop, list(tiles))
     if kept:
         num_stages = fitting_stages(wanted, stage_bytes, kept_bytes, room)
         if num_stages >= MIN_STAGES or stage_bytes + kept_bytes <= room:
-            return _Room(max(num_stages, MIN_STAGES), [], kept, in_place=num_stages < MIN_STAGES)
+            in_place = num_stages < MIN_STAGES
+            return _Room(
+                max(num_stages, MIN_STAGES), [], kept, in_place, issue_after=None if in_place else last_dot
+            )
     num_stages = fitting_stages(wanted, stage_bytes, 0, room, lagging_bytes)
     if lagging and num_stages < MIN_STAGES:
-        return _Room(fitting_stages(wanted, stage_bytes, 0, room), [], {}, in_place=False)
-    return _Room(num_stages, lagging, {}, in_place=False)
+        return _Room(fitting_stages(wanted, stage_bytes, 0, room), [], {})
+    return _Room(num_stages, lagging, {}, issue_after=last_dot)
 
 
 def _held(loads: list[Load]) -> list[Load]:

@@ -11,9 +11,11 @@ and no fewer are.
 Where there is room for one buffer only, the copies of the next iteration are issued when this one's reads are
 done, after a barrier of their own: `in_place`.
 
-A dot of warpgroups that sums in place still reads buffer t - 1 then, and has ended when iteration t does:
-loads that feed one are `lagging`, and have one buffer more.  So that n stages still mean n buffers, the
-distance is one less, but 1 at least.
+A dot of warpgroups that sums in place still reads buffer t - 1 then, and ends while that of iteration t runs.
+Where all copies feed such dots, they are issued behind the last of them (`issue_after`), once those of
+iteration t - 1 have ended and all threads know it: a second barrier for each iteration, but n stages are n
+buffers with n - 1 copies on their way.  Where only some do, these are `lagging`, and have one buffer more.  So
+that n stages still mean n buffers, the distance is one less, but 1 at least.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.gpu.pipeline.loads import Slice, backward_slice
@@ -52,6 +54,8 @@ class LoopSchedule(NamedTuple):
     """Those that dots still read in the iteration after their own."""
     in_place: bool = False
     """Whether the next copies go into the buffer that the iteration has just read."""
+    issue_after: Op | None = None
+    """The last dot behind which the copies are issued; None for right after the wait."""
 
     def buffers(self, load: Load) -> int:
         """The size of a load's ring of buffers."""

@@ -13,7 +13,7 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.ops.gpu import AsyncCommitGroup, LocalAlloc
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.targets.sm_90 import TARGET as SM_90
@@ -76,15 +76,24 @@ def test_no_races(name: str, stages: int) -> None:
 
 
 @pytest.mark.parametrize(("stages", "buffers"), [(2, 3), (3, 3), (4, 4)])
-def test_sum_in_place_stays_in_flight_with_one_barrier_per_iteration(stages: int, buffers: int) -> None:
+def test_copies_are_issued_under_a_sum_in_place_once_the_previous_one_has_ended(
+    stages: int, buffers: int
+) -> None:
     module = compiled("matmul", stages)
     loop = next(op for op in ops(module, For))
     inside = [
         type(op)
         for op in loop.body
-        if isinstance(op, FenceAsyncShared | Barrier | WarpGroupDot | WarpGroupDotWait)
+        if isinstance(op, FenceAsyncShared | Barrier | WarpGroupDot | WarpGroupDotWait | AsyncCommitGroup)
     ]
-    assert inside == [FenceAsyncShared, Barrier, WarpGroupDot, WarpGroupDotWait]
+    assert inside == [
+        FenceAsyncShared,
+        Barrier,
+        WarpGroupDot,
+        WarpGroupDotWait,
+        Barrier,
+        AsyncCommitGroup,
+    ]
     waits = ops(module, WarpGroupDotWait)
     assert [(wait.pendings, len(wait.values)) for wait in waits] == [(1, 0), (0, 1)]
     assert set(buffers_of(ops(module, LocalAlloc))) == {buffers}

@@ -136,9 +136,10 @@ class _Chooser:
     # 2. Operands of dots
 
     def pull_dot_operands(self, func: Func) -> None:
-        """Find the elementwise operations whose results only dots use, through others of the kind."""
+        """Find the elementwise operations whose results only dots use, through others of the kind.  Not those
+        of dots by scalar multiply-adds, of whose operands many threads need the same elements."""
         for op in list(func.body.walk()):
-            if isinstance(op, Dot | WarpGroupDot):
+            if isinstance(op, WarpGroupDot) or (isinstance(op, Dot) and op.atom):
                 for index in (0, 1):
                     layout = self.anchors.operands[op][index]
                     if layout is not None:

@@ -20,16 +20,13 @@ import argparse
 import gzip
 import json
 import os
-import pickle
-import select
-import signal
-import sys
-import time
 import traceback
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from forks import run_all
 
 import kbuild
 import kbuild.compiler.driver
@@ -40,8 +37,6 @@ SECONDS = 60
 """The longest a request may take, by the clock."""
 WRONG = "made a cubin that is not the PTX"
 """The text of errors about a ptxas that failed."""
-LINE_EVERY = 100
-"""Requests after which progress is printed without a terminal."""
 DTYPES = {
     "fp16": tl.float16,
     "bf16": tl.bfloat16,
@@ -112,7 +107,13 @@ def main() -> None:
         for arch in options.arch or ["sm_80", "sm_90"]
         for request in requests[:: options.every]
     ]
-    outcomes = replay(work, folders, options.stop, options.jobs)
+    outcomes = run_all(
+        work,
+        lambda one: outcome_of(*one, folders, options.stop),
+        lambda text: Outcome("crash", text),
+        options.jobs,
+        SECONDS,
+    )
     report(work, outcomes)
     if options.json:
         rows = [
@@ -126,59 +127,6 @@ def read(file: str) -> list[Any]:
     """The requests of a file."""
     with gzip.open(file, "rt") as lines:
         return [json.loads(line) for line in lines]
-
-
-def replay(work: list[tuple[str, Any]], folders: dict[str, Path], stop: str, jobs: int) -> list[Outcome]:
-    """The outcome of each request, `jobs` of them at a time, each in a fork of this process."""
-    outcomes = [Outcome("crash", "never ran")] * len(work)
-    running: dict[int, tuple[int, int, float]] = {}
-    waiting, shown = list(range(len(work)))[::-1], 0
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            index = waiting.pop()
-            reader, pid = start(work[index], folders, stop)
-            running[reader] = index, pid, time.monotonic()
-        ready, _, _ = select.select(list(running), [], [], 1.0)
-        for reader in list(running):
-            index, pid, started = running[reader]
-            if reader in ready:
-                outcomes[index] = finish(reader, pid)
-                del running[reader]
-            elif time.monotonic() - started > SECONDS:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                os.close(reader)
-                outcomes[index] = Outcome("crash", f"took more than {SECONDS} s", SECONDS)
-                del running[reader]
-        done = len(work) - len(waiting) - len(running)
-        if sys.stderr.isatty():
-            print(f"\r{done}/{len(work)}", end="", file=sys.stderr)
-        elif done >= shown + LINE_EVERY:
-            print(f"{done}/{len(work)}", file=sys.stderr, flush=True)
-            shown = done
-    return outcomes
-
-
-def start(work: tuple[str, Any], folders: dict[str, Path], stop: str) -> tuple[int, int]:
-    """Fork a child that compiles one request; the pipe that its outcome comes through, and its number."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(writer)
-        return reader, pid
-    os.close(reader)
-    with os.fdopen(writer, "wb") as pipe:
-        pickle.dump(outcome_of(*work, folders, stop), pipe)
-        pipe.flush()
-        os._exit(0)
-
-
-def finish(reader: int, pid: int) -> Outcome:
-    """The message of a child; a crash if it died without one."""
-    with os.fdopen(reader, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(pid, 0)
-    return pickle.loads(data) if data else Outcome("crash", f"died with status {status}")
 
 
 def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> Outcome:

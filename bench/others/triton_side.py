@@ -1,0 +1,89 @@
+"""A request compiled by Triton, without a GPU: for `counts.py`."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+_DTYPES = {
+    "int8": tl.int8,
+    "int32": tl.int32,
+    "int64": tl.int64,
+    "i8": tl.int8,
+    "i32": tl.int32,
+    "i64": tl.int64,
+    "fp16": tl.float16,
+    "bf16": tl.bfloat16,
+    "fp32": tl.float32,
+    "fp64": tl.float64,
+    "fp8e5": tl.float8e5,
+    "fp8e4nv": tl.float8e4nv,
+}
+
+
+class _NoDevice:
+    """What modules ask Triton's driver for as they are imported."""
+
+    def __init__(self, capability: int) -> None:
+        self.target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+
+def compiled(request: Any, source: Path, capability: int) -> tuple[str, int]:
+    """The PTX, and bytes of shared memory.  Raises whatever Triton does."""
+    triton.runtime.driver.set_active(_NoDevice(capability))
+    function: Any = _module(source)
+    for name in request["name"].split("."):
+        function = getattr(function, name)
+    while not isinstance(function, triton.JITFunction):
+        function = function.fn
+    asked = ASTSource(
+        function,
+        dict(request["signature"]),
+        {tuple(path): _value(value) for path, value in request["constants"]},
+        {tuple(path): facts for path, facts in request["attrs"]},
+    )
+    chosen = {key: request["options"][key] for key in ("num_warps", "num_stages", "num_ctas")}
+    kernel = triton.compile(asked, target=GPUTarget("cuda", capability, 32), options=chosen)
+    return kernel.asm["ptx"], kernel.metadata.shared
+
+
+def _module(source: Path) -> types.ModuleType:
+    """A module of which each statement is run for itself: tests at its end, which need a GPU, may fail."""
+    for folder in source.parents:
+        if not (folder / "__init__.py").exists():
+            sys.path.insert(0, str(folder))
+            break
+    module = types.ModuleType(source.stem)
+    module.__file__ = str(source)
+    sys.modules[source.stem] = module
+    for statement in ast.parse(source.read_text()).body:
+        try:
+            exec(compile(ast.Module([statement], []), str(source), "exec"), module.__dict__)
+        except BaseException:
+            continue
+    return module
+
+
+def _value(value: Any) -> Any:
+    """A constant from its JSON form."""
+    if not isinstance(value, dict):
+        return value
+    if "float" in value:
+        return float.fromhex(value["float"])
+    if "dtype" in value:
+        return _DTYPES[value["dtype"]]
+    return tuple(_value(item) for item in value["tuple"])

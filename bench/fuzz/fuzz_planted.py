@@ -74,10 +74,10 @@ PLANTS = (
     ),
     # Transformations of tensors.
     Plant(
-        "every comparison of a range is like that of its ends",
-        "transforms/common/canonicalize/fold.py",
-        ' or op.predicate in ("eq", "ne")',
-        "",
+        "numbers of equal ranges are equal",
+        "transforms/common/canonicalize/ranges.py",
+        "left.low == left.high == right.low == right.high",
+        "left == right",
     ),
     Plant(
         "(x + a) + b = x + b",

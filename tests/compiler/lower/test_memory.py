@@ -233,3 +233,31 @@ def test_offsets_look_through_shapes():
     # Two rows of a thread, 16 · 64 elements apart: one address, two immediates.
     assert_in_order(text, ["ld.global.v4.b32", "st.global.v4.b32"])
     assert text.count("mad.wide") + text.count("add.s64") == 1 and "+4096]" in text
+
+
+def _summed(between: str) -> str:
+    """A sum of 256 numbers of each thread, with operations between their load and the sum."""
+    return f"""
+      %r: tensor<32768xi32, #b> = tt.make_range {{start = 0, end = 32768}}
+      {pointers("x", "f32", size=32768)}
+      %v: tensor<32768xf32, #b> = tt.load %x_p
+      {between}
+      %s: f32 = tt.reduce %v {{axis = 0, scratch = 0}} combine(%a: f32, %c: f32) {{
+        %d: f32 = arith.addf %a, %c
+        tt.reduce.return %d
+      }}
+      tt.store %y, %s
+    """
+
+
+GLOBAL_LOAD = "load <4 x i32>, ptr addrspace(1)"
+
+
+def test_more_than_the_registers_is_loaded_where_a_reduction_takes_it():
+    text = llir(_summed(""), f"{X}, {Y}")
+    assert text.count(GLOBAL_LOAD) == 64 and text[: text.rindex(GLOBAL_LOAD)].count("fadd") > 240
+
+
+def test_loads_stay_before_what_may_overwrite_them():
+    text = llir(_summed("%z: f32 = arith.constant {value = 0.0}\n      tt.store %y, %z"), f"{X}, {Y}")
+    assert text.rindex(GLOBAL_LOAD) < text.index("fadd")

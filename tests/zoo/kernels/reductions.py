@@ -104,3 +104,20 @@ def helpers_of_torch(x, sorted, places, moments, ROWS: tl.constexpr, COLUMNS: tl
     mean, m2, weight = triton_helpers.welford(values, values * 0.0, values * 0.0 + 1.0, 1)
     tl.store(moments + tl.arange(0, ROWS), mean)
     tl.store(moments + ROWS + tl.arange(0, ROWS), m2 / weight)
+
+
+@triton.jit
+def sums_of_products(a, b, rows, columns, M: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
+    """a·b from three dimensions, and the same of transposed matrices."""
+    m, k, n = tl.arange(0, M), tl.arange(0, K), tl.arange(0, N)
+    left, right = tl.load(a + m[:, None] * K + k[None, :]), tl.load(b + k[:, None] * N + n[None, :])
+    tl.store(rows + m[:, None] * N + n[None, :], tl.sum(left[:, :, None] * right[None, :, :], 1))
+    tl.store(columns + n[:, None] * M + m[None, :], tl.sum(left[None, :, :] * right.T[:, None, :], 2))
+
+
+@triton.jit
+def vector_times_rows(x, y, out, n, M: tl.constexpr, N: tl.constexpr):
+    """Sums of more products than there are registers, the last rows masked."""
+    m, k = tl.arange(0, M), tl.arange(0, N)
+    rows = tl.load(y + m[:, None] * N + k[None, :], mask=m[:, None] < n, other=0.0)
+    tl.store(out + m, tl.sum(tl.load(x + k)[None, :].to(tl.float32) * rows.to(tl.float32), 1))

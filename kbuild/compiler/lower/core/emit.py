@@ -22,6 +22,7 @@ from typing import Any, overload
 from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
+from kbuild.compiler.lower.core.consumed import consumed_late
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, asm_string, constant
 from kbuild.compiler.lower.core.warps import Warps
 from kbuild.compiler.ops.elementwise import wrap
@@ -57,12 +58,13 @@ class Chunk:
 
 
 class LazyRegisters(Sequence[str]):
-    """Registers that are written, into the chunk where they were defined, when they are first asked for."""
+    """Registers that are written when they are first asked for, into the chunk where they were defined."""
 
     __slots__ = ("chunk", "depth", "emit", "known", "make")
 
     def __init__(self, emit: Emitter, count: int, make: Callable[[int], str]) -> None:
-        self.emit, self.make, self.chunk, self.depth = emit, make, emit.chunk, 0
+        self.emit, self.make, self.depth = emit, make, 0
+        self.chunk: Chunk | None = emit.chunk  # None for wherever they are asked for.
         self.known: list[str | None] = [None] * count
 
     def __len__(self) -> int:
@@ -80,7 +82,7 @@ class LazyRegisters(Sequence[str]):
         register = self.known[index]
         if register is None:
             emit, saved = self.emit, self.emit.chunk
-            emit.chunk = self.chunk
+            emit.chunk = self.chunk or saved
             register = self.known[index] = self.make(index)
             emit.chunk = saved
         return register
@@ -110,6 +112,7 @@ class Emitter:
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
         self.wrapping = WrappingOffsets(func.body)
+        self.late = consumed_late(func)
         self.views: dict[Op, Sequence[int]] = {}
         """How operations that only reorder registers do it."""
         self.accumulators: dict[Op, Any] = {}
@@ -160,6 +163,8 @@ class Emitter:
         self.homes[value] = self.chunk
         if isinstance(registers, LazyRegisters):
             registers.depth = depth
+            if value in self.late:
+                registers.chunk = None
             if depth >= LAZY_DEPTH:  # What writes them may ask for the value itself.
                 self.values[value] = registers[:]
 

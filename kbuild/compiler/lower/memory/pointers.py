@@ -55,7 +55,7 @@ def _seen_through(
     if known is None:
         registers, saved = emit.registers(value), emit.chunk
         if isinstance(registers, LazyRegisters):
-            emit.chunk = registers.chunk
+            emit.chunk = registers.chunk or saved
         known = emit.parts[value, register] = view(emit, value, register, depth)
         emit.chunk = saved
     return known

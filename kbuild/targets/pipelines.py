@@ -14,7 +14,7 @@ TENSOR_PIPELINE = (
 )
 """Passes over ttir."""
 
-TMA_PIPELINE = (*TENSOR_PIPELINE, "recognise_tiles")
+TMA_PIPELINE = (*TENSOR_PIPELINE, "drop_unit_axes", "recognise_tiles")
 """The same where TMA may do the loads."""
 
 GPU_PIPELINE = (

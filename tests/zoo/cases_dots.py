@@ -264,6 +264,30 @@ def _from(name: str, first: int) -> Case:
     )
 
 
+def _batched(name: str, m: int, n: int, k: int, warps: int) -> Case:
+    return Case(
+        name,
+        "dots.py",
+        "dot_batched",
+        lambda rng: {
+            "a": operand(rng, "float16", 2, m, k),
+            "b": operand(rng, "float16", 2, k, n),
+            "c": poisoned(2, m, n, dtype=np.float16),
+            "M": m,
+            "N": n,
+            "K": k,
+            "size_a": m * k,
+            "size_b": k * n,
+            "ld_a": k,
+            "ld_b": n,
+        },
+        lambda a, b, **_: {"c": numbers(a) @ numbers(b)},
+        {"TILE": 64, "TILE_K": 64},
+        grid=(-(-m // 64), -(-n // 64), 2),
+        num_warps=warps,
+    )
+
+
 def _specialized(
     name: str, m: int, n: int, k: int, tile: tuple[int, int, int], programs: int, warps: int, stages: int
 ) -> Case:
@@ -411,6 +435,8 @@ CASES = [
     _specialized("specialized", 128, 192, 160, (64, 64, 64), 2, 4, 3),
     _specialized("specialized_ragged", 100, 88, 77, (64, 64, 32), 5, 4, 2),
     _specialized("specialized_two_groups", 192, 128, 256, (128, 64, 64), 1, 8, 3),
+    _batched("dot_batched", 72, 64, 208, 4),
+    _batched("dot_batched_by_2_warps", 64, 80, 144, 2),
     _from("dot_from_4", 4),
     _from("dot_from_16", 16),
     Case(

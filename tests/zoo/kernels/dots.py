@@ -162,6 +162,21 @@ def dot_from(a, b, c, M, N, K, ld, first, TILE: tl.constexpr, TILE_K: tl.constex
 
 
 @triton.jit
+def dot_batched(a, b, c, M, N, K, size_a, size_b, ld_a, ld_b, TILE: tl.constexpr, TILE_K: tl.constexpr):
+    """A dot of one matrix of each array of matrices: its blocks are one matrix thick."""
+    batch, row, column = tl.program_id(2), tl.program_id(0) * TILE, tl.program_id(1) * TILE
+    left = tl.make_tensor_descriptor(a, [2, M, K], [size_a, ld_a, 1], [1, TILE, TILE_K])
+    right = tl.make_tensor_descriptor(b, [2, K, N], [size_b, ld_b, 1], [1, TILE_K, TILE])
+    out = tl.make_tensor_descriptor(c, [2, M, N], [M * N, N, 1], [1, TILE, TILE])
+    acc = tl.zeros((TILE, TILE), tl.float32)
+    for k in range(0, K, TILE_K):
+        x = tl.reshape(left.load([batch, row, k]), [TILE, TILE_K])
+        y = tl.reshape(right.load([batch, k, column]), [TILE_K, TILE])
+        acc = tl.dot(x, y, acc)
+    out.store([batch, row, column], tl.reshape(acc.to(tl.float16), [1, TILE, TILE]))
+
+
+@triton.jit
 def dot_specialized(
     a, b, c, M, N, K, lda, ldb, ldc, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
 ):

@@ -66,6 +66,11 @@ MATMUL = f"""
   tt.store %out_pointers, %sum
 """
 
+CHAINED = MATMUL.replace(
+    "%d: tensor<32x32xf32> = tt.dot %x, %y, %acc",
+    "%xy: tensor<32x32xf32> = tt.dot %x, %y, %acc\n    %d: tensor<32x32xf32> = tt.dot %y, %x, %xy",
+)
+
 MASKED = f"""
   %limit: i32 = arith.muli %n, %c32
   %last: i32 = arith.subi %limit, %c1
@@ -209,6 +214,7 @@ NESTED = f"""
 
 LOOPS = {
     "matmul": MATMUL,
+    "chained": CHAINED,
     "masked": MASKED,
     "attention": ATTENTION,
     "table": TABLE,

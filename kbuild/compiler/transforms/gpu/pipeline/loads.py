@@ -118,15 +118,26 @@ def _feeds_dot(load: Load) -> bool:
 
 def feeds_sum_in_place(load: Load, loop: For) -> bool:
     """Whether a dot of warpgroups reads the tile of a load from shared memory, and its result is only passed
-    to the next iteration: then it may be in flight until there."""
+    to the next iteration, by itself or by dots that go on summing: then it may be in flight until there."""
     work = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     for value in work:
         for user in value.users:
             if isinstance(user, MemDescTrans):
                 work.append(user.result)
-            elif isinstance(user, WarpGroupDot) and is_only_yielded(user, loop):
+            elif isinstance(user, WarpGroupDot) and is_only_yielded(_last_of_chain(user), loop):
                 return True
     return False
+
+
+def _last_of_chain(dot: WarpGroupDot) -> WarpGroupDot:
+    """The dot of the same block that adds to a dot's result last."""
+    while True:
+        user = next(iter(dot.result.users), None)
+        if not isinstance(user, WarpGroupDot) or user.c is not dot.result or user.parent is not dot.parent:
+            return dot
+        if len(dot.result.users) > 1:
+            return dot
+        dot = user
 
 
 def last_sum_in_place(loop: For) -> WarpGroupDot:

@@ -29,6 +29,7 @@ from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
+from kbuild.compiler.transforms._support.loops import trip_count
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import is_third_buffer_free, other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
@@ -49,6 +50,8 @@ from kbuild.compiler.transforms.gpu.pipeline.schedule import (
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
 from kbuild.targets.target import Target
 
+MIN_TMA_TRIPS = 4
+"""Iterations from which on a loop is worth the time that it takes to fetch tensor maps and set up mbarriers."""
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
 
@@ -118,8 +121,12 @@ def _plan(
     obstacles = {
         load: reason for load, tile in tiles.items() if (reason := tma_obstacle(load, tile, func, info))
     }
+    copyable = [load for load, tile in tiles.items() if can_copy(load, tile, info)]
+    trips = trip_count(loop)
+    if trips is not None and trips < MIN_TMA_TRIPS and len(copyable) == len(tiles):
+        obstacles = dict.fromkeys(tiles, f"its loop runs {trips} times only")
     by_tma = target.has("tma") and bool(tiles) and not obstacles
-    tiles = {load: tile for load, tile in tiles.items() if by_tma or can_copy(load, tile, info)}
+    tiles = {load: tile for load, tile in tiles.items() if by_tma or load in copyable}
     kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
     room = _fit(func, loop, tiles, kept, num_stages, target)
     held = _held([load for load in loads if load not in tiles])
@@ -146,9 +153,13 @@ def _fit(
     stage_bytes, kept_bytes = (sum(tile.tile_bytes for tile in some.values()) for some in (tiles, kept))
     lagging = [load for load in tiles if feeds_sum_in_place(load, loop)]
     last_dot = None
+    trips = trip_count(loop)
+    wanted = wanted if trips is None else min(wanted, trips)
     if lagging and len(lagging) == len(tiles):
         last_dot, lagging = last_sum_in_place(loop), []
-        if wanted == MIN_STAGES and is_third_buffer_free(func, loop, stage_bytes + kept_bytes, target):
+        if wanted == MIN_STAGES != trips and is_third_buffer_free(
+            func, loop, stage_bytes + kept_bytes, target
+        ):
             wanted += 1
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
     if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.limits.shared_bytes // 2:

@@ -21,7 +21,7 @@ from tests.compiler.analysis.races import races
 from tests.compiler.transforms.gpu.loops import LOOPS, buffers_of, kernel, ops
 
 PASSES = tuple(name for name in SM_90.gpu_pipeline if name != "canonicalize_pointers")
-NAMES = ("matmul", "masked", "attention", "used_twice", "nested", "table")
+NAMES = ("matmul", "chained", "masked", "attention", "used_twice", "nested", "table")
 ENLARGED = (
     ("{value = 64}", "{value = 128}"),
     ("{value = 32}", "{value = 64}"),
@@ -97,6 +97,16 @@ def test_copies_are_issued_under_a_sum_in_place_once_the_previous_one_has_ended(
     waits = ops(module, WarpGroupDotWait)
     assert [(wait.pendings, len(wait.values)) for wait in waits] == [(1, 0), (0, 1)]
     assert set(buffers_of(ops(module, LocalAlloc))) == {buffers}
+
+
+def test_all_dots_of_a_sum_run_under_the_copies_of_the_next_iterations() -> None:
+    module = compiled("chained", 3)
+    first, second = ops(module, WarpGroupDot)
+    body = [
+        op for op in second.parent_block if isinstance(op, WarpGroupDot | WarpGroupDotWait | AsyncCommitGroup)
+    ]
+    assert body[:2] == [first, second] and isinstance(body[2], WarpGroupDotWait) and body[2].pendings == 2
+    assert set(buffers_of(ops(module, LocalAlloc))) == {3}
 
 
 def test_dots_of_attention_read_registers_and_the_second_runs_into_the_next_iteration() -> None:

@@ -74,6 +74,15 @@ def test_loads_that_hardware_can_copy_become_copies() -> None:
     assert len(ops(strided, AsyncCopyGlobalToLocal)) == 3 and len(ops(strided, Load)) == 2
 
 
+@pytest.mark.parametrize(("iterations", "buffers"), [(2, 2), (8, 4)])
+def test_no_more_buffers_than_iterations(iterations: int, buffers: int) -> None:
+    times = f"%times: i32 = arith.constant {{value = {iterations}}}"
+    text = kernel(times + LOOPS["matmul"].replace("%c0, %n, %c1", "%c0, %times, %c1"), num_stages=4)
+    module = parse_module(text)
+    run_pipeline(module, SM_80, (*BEFORE, "pipeline"))
+    assert set(buffers_of(ops(module, LocalAlloc))) == {buffers}
+
+
 def test_an_index_is_loaded_before_what_it_points_to() -> None:
     """Pages are copied one iteration early and their numbers loaded two; the body loads its own for another
     use."""

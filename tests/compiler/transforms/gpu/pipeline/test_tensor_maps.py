@@ -67,6 +67,22 @@ def test_one_barrier_an_iteration_and_no_fence() -> None:
     assert not any(isinstance(op, FenceAsyncShared) for op in body), "no thread writes what the dots read"
 
 
+@pytest.mark.parametrize(("k", "by_tma"), [(128, False), (512, True)])
+def test_loops_of_two_iterations_are_over_before_a_map_is_fetched(k: int, by_tma: bool) -> None:
+    signature = {name: type_ for name, type_ in (POINTERS | SIZES).items() if name != "K"}
+    tile = dict.fromkeys(("TILE_M", "TILE_N", "TILE_K"), 64)
+    artifact = kbuild.compile(
+        SOURCE, signature=signature, constexprs={"K": k, **tile}, num_stages=3, stop="ttgir"
+    )
+    module = parse_module(artifact.asm["ttgir"])
+    copies = [
+        op
+        for op in module.kernel.body.walk()
+        if isinstance(op, AsyncCopyGlobalToLocal | AsyncTmaCopyGlobalToLocal)
+    ]
+    assert {isinstance(op, AsyncTmaCopyGlobalToLocal) for op in copies} == {by_tma}
+
+
 def test_the_maps_are_parameters_that_name_their_sources() -> None:
     artifact = compiled((64, 128, 128), 3, stop="ptx")
     assert artifact.metadata.params[-2:] == (

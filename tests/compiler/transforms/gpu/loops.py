@@ -66,9 +66,12 @@ MATMUL = f"""
   tt.store %out_pointers, %sum
 """
 
-CHAINED = MATMUL.replace(
+CHAINED = "\n  %c16: i32 = arith.constant {value = 16}" + MATMUL.replace(
     "%d: tensor<32x32xf32> = tt.dot %x, %y, %acc",
-    "%xy: tensor<32x32xf32> = tt.dot %x, %y, %acc\n    %d: tensor<32x32xf32> = tt.dot %y, %x, %xy",
+    f"""{pointers("zp", "%b_next", "%c16")}
+    %z: tensor<32x32xf16> = tt.load %zp
+    %xy: tensor<32x32xf32> = tt.dot %x, %y, %acc
+    %d: tensor<32x32xf32> = tt.dot %x, %z, %xy""",
 )
 
 MASKED = f"""

@@ -34,32 +34,6 @@ def _tile(
     )
 
 
-def _parts(name: str, precision: str, bits: int, left: bool, m: int = 64, warps: int = 4) -> Case:
-    """Whole numbers of so many bits on one side, which take several parts, times -1, 0 or 1: exact in f32."""
-
-    def inputs(rng: np.random.Generator) -> dict[str, np.ndarray]:
-        long, short = (1 << bits), 1
-        return {
-            "a": small_integers(
-                rng, m, 32, low=-(long if left else short), high=(long if left else short) + 1
-            ),
-            "b": small_integers(
-                rng, 32, 64, low=-(short if left else long), high=(short if left else long) + 1
-            ),
-            "c": poisoned(m, 64),
-        }
-
-    return Case(
-        name,
-        "dots.py",
-        "dot_tile",
-        inputs,
-        lambda a, b, c: {"c": a @ b},
-        {"M": m, "N": 64, "K": 32, "PRECISION": precision},
-        num_warps=warps,
-    )
-
-
 def _chain(name: str, dtype: str) -> Case:
     return Case(
         name,
@@ -375,13 +349,6 @@ CASES = [
     _tile("dot_fp16_tall", "float16", 256, 16, 16, 4),
     _tile("dot_ieee", "float32", 32, 32, 16, precision="ieee"),
     _tile("dot_tf32x3", "float32", 32, 32, 16, precision="tf32x3"),
-    _tile("dot_tf32x3_small", "float32", 16, 8, 16, 1, precision="tf32x3"),
-    _parts("dot_tf32x3_left", "tf32x3", 18, True),
-    _parts("dot_tf32x3_right", "tf32x3", 18, False, 32, 2),
-    _parts("dot_bf16x3_left", "bf16x3", 15, True),
-    _parts("dot_bf16x3_right", "bf16x3", 15, False, 16, 1),
-    _parts("dot_bf16x6_left", "bf16x6", 18, True, 128),
-    _parts("dot_bf16x6_right", "bf16x6", 18, False),
     _tile("dot_ieee_long", "float32", 64, 64, 64, 2, "ieee"),
     _tile("dot_fp64", "float64", 64, 32, 64),
     _tile("dot_int8_flat", "int8", 8, 64, 64, 1),

@@ -7,9 +7,11 @@ one order by all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce
+from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, IntType, Type
 from kbuild.compiler.lower.collective.partials import (
     Combine,
@@ -24,7 +26,7 @@ from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower
 from kbuild.compiler.ops import elementwise as rows
-from kbuild.compiler.ops.tensor import Reduce
+from kbuild.compiler.ops.tensor import Load, Reduce
 from kbuild.errors import InternalError
 
 CHAINS = 4
@@ -56,7 +58,7 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
     plan = plan_reduce(op)
     combine = Combine(emit, op.combine, op.srcs)
     sources = [emit.registers(src) for src in op.srcs]
-    partials = _in_thread(combine, plan.groups, sources)
+    partials = _in_thread(combine, plan.groups, sources, _are_loaded(op.srcs))
     partials = _over_lanes(combine, plan, partials)
     if plan.exchange is not None:
         if op.scratch is None:
@@ -70,18 +72,18 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
 
 
 def _in_thread(
-    combine: Combine, groups: Sequence[Sequence[int]], sources: Sequence[Sequence[str]]
+    combine: Combine, groups: Sequence[Sequence[int]], sources: Sequence[Sequence[str]], together: bool
 ) -> list[Partial]:
     """The elements of a thread combined, those of each group of registers: a chain for each of several equal parts,
     then the parts as a tree.
 
-    The chains of all groups grow together, in the order of the registers: a vector is then loaded when its first
-    element is wanted, and done with soon after.
+    With `together` the chains of all groups grow at once, in the order of the registers: a vector is then loaded
+    when its first element is wanted, and done with soon after.
     """
     count = max(1, CHAINS // len(groups))
     chains = [_cut(group, count) for group in groups]
     steps = [
-        (max(chain[: place + 1]), number, part, register)
+        (max(chain[: place + 1]) if together else 0, number, part, register)
         for number, parts in enumerate(chains)
         for part, chain in enumerate(parts)
         for place, register in enumerate(chain)
@@ -92,6 +94,19 @@ def _in_thread(
         total = totals[number].get(part)
         totals[number][part] = element if total is None else combine(total, element)
     return [combine.tree([found[part] for part in range(len(parts))]) for found, parts in zip(totals, chains)]
+
+
+def _are_loaded(values: Iterable[Value]) -> bool:
+    """Whether values are computed, element by element, from some that are loaded."""
+    seen, work = set[Value](), list(values)
+    while work:
+        value = work.pop()
+        if isinstance(value.op, Load):
+            return True
+        if value not in seen and value.op is not None and value.op.has(Trait.ELEMENTWISE):
+            work += value.op.operands
+        seen.add(value)
+    return False
 
 
 def _cut(group: Sequence[int], count: int) -> list[Sequence[int]]:

@@ -19,8 +19,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from zoo import CASES, Bits, cases_attention, cases_dots, cases_matmul
+from zoo import CASES, Bits, cases_dots, cases_matmul
 from zoo import Case as ZooCase
+from zoo.attention import forward
 
 import kbuild
 from kbuild.emulator import arguments_of, load
@@ -50,10 +51,10 @@ FAMILIES: dict[str, list[ZooCase]] = {
     ],
     "clusters": [cases_matmul._clustered("clusters", 2, 2, False, False, 128, 64 * n, 3) for n in ROUNDS],
     "attention": [
-        cases_attention._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)
+        forward._attention("attention", 16 * n, 64, False, "bf16", 64, 32, 4, 2) for n in range(2, 10)
     ],
     "attention_causal": [
-        cases_attention._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]
+        forward._attention("attention", 64 * n, 64, True, "fp16", 64, 64, 4, 3) for n in ROUNDS[:5]
     ],
     **{
         name: [CASES[name]] * DRAWS

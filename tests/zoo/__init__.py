@@ -2,8 +2,6 @@
 GPU."""
 
 from zoo import (
-    cases_attention,
-    cases_attention_backward,
     cases_control,
     cases_descriptors,
     cases_dots,
@@ -19,6 +17,7 @@ from zoo import (
     cases_undefined,
     cases_wrapping,
 )
+from zoo.attention import backward, forward
 from zoo.case import Bits, Case, numbers
 
 _GROUPS = (
@@ -30,8 +29,8 @@ _GROUPS = (
     cases_split_dots,
     cases_layer_norm,
     cases_matmul,
-    cases_attention,
-    cases_attention_backward,
+    forward,
+    backward,
     cases_tiles,
     cases_descriptors,
     cases_undefined,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from zoo.arrays import poisoned
+from zoo.attention.forward import seen, strides_of
 from zoo.case import Case, bf16, numbers
-from zoo.cases_attention import seen, strides_of
 
 ROWS = 128
 """Rows of a head's sums are rounded up to a multiple of it."""

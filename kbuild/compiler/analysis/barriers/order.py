@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kbuild.compiler.ir.core import Func, Op
 from kbuild.compiler.ir.traits import Trait
+from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import If
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
@@ -26,9 +27,16 @@ def accesses_global_memory(op: Op) -> bool:
 
 def order_of(op: Atomic) -> str:
     """The order that an atomic operation has to have: one that acquires does so for what comes after it, and at
-    the end of a kernel that is nothing."""
+    the end of a kernel that is nothing.
+
+    An operation on one element keeps its order.  It may be the release of a lock, and its acquire empties the L1
+    cache, so that the next program on the multiprocessor reads what others have written even where the lock was
+    taken by an operation that does not acquire.
+    """
     acquires = op.sem in ("acquire", "acq_rel")
-    if not acquires or op.result.users or _is_followed(op):
+    type_ = op.ptr.type
+    is_single = not isinstance(type_, TensorType) or type_.numel == 1
+    if not acquires or is_single or op.result.users or _is_followed(op):
         return op.sem
     return "release" if op.sem == "acq_rel" else "relaxed"
 

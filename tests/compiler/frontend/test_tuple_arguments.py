@@ -214,3 +214,25 @@ def test_tuples_of_arrays_are_interpreted() -> None:
     x, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     scaled.interpret[1]((x, out), (3.0,), BLOCK=8)
     assert np.array_equal(out, 3 * x)
+
+
+class Captured(NamedTuple):
+    fn: Any
+    captured: tuple[Any, ...]
+
+
+@kbuild.jit
+def times(x, factor):
+    return x * factor
+
+
+@kbuild.jit
+def calls_what_a_tuple_holds(out):
+    function = Captured(times, (2.0,))
+    tl.store(out, function.fn(tl.load(out), *function.captured))
+
+
+def test_a_live_class_may_have_a_field_called_fn() -> None:
+    """Objects with `fn` are taken for wrappers of functions, classes are not."""
+    made = kbuild.compile(calls_what_a_tuple_holds, signature={"out": "*fp32"}, stop="ttir")
+    assert "arith.mulf" in made.asm["ttir"]

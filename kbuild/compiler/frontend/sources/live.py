@@ -115,7 +115,9 @@ def _function(value: Any) -> Any:
     owner, name = getattr(value, "__module__", "") or "", getattr(value, "__name__", None)
     if name and modules.is_known(owner) and owner != "math":
         return modules.member(owner, name)
-    if isinstance(value, types.FunctionType) or (hasattr(value, "fn") and not isinstance(value, tuple)):
+    if isinstance(value, types.FunctionType) or (
+        hasattr(value, "fn") and not isinstance(value, tuple | type)
+    ):
         return live_function(value)
     return value if isinstance(value, types.BuiltinFunctionType) and owner == "math" else None
 

@@ -24,6 +24,7 @@ import traceback
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from forks import run_all
@@ -38,19 +39,20 @@ SECONDS = 60
 WRONG = "made a cubin that is not the PTX"
 """The text of errors about a ptxas that failed."""
 DTYPES = {
-    "fp16": tl.float16,
-    "bf16": tl.bfloat16,
-    "fp32": tl.float32,
-    "fp64": tl.float64,
-    "int32": tl.int32,
-    "int64": tl.int64,
-    "i32": tl.int32,
-    "i64": tl.int64,
-    "int8": tl.int8,
-    "i8": tl.int8,
-    "fp8e5": tl.float8e5,
-    "fp8e4nv": tl.float8e4nv,
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "int32": "int32",
+    "int64": "int64",
+    "i32": "int32",
+    "i64": "int64",
+    "int8": "int8",
+    "i8": "int8",
+    "fp8e5": "float8e5",
+    "fp8e4nv": "float8e4nv",
 }
+"""Names of data types in requests, and in the language."""
 
 
 @dataclass(frozen=True)
@@ -74,34 +76,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", nargs="+", required=True)
-    parser.add_argument("--liger", type=Path, required=True)
-    parser.add_argument("--tritonbench", type=Path, required=True)
+    add_arguments(parser)
     parser.add_argument("--arch", action="append", help="sm_80 and sm_90 unless given")
     parser.add_argument("--stop", default="cubin", choices=("ttir", "ttgir", "llir", "ptx", "cubin"))
     parser.add_argument("--every", type=int, default=1, help="replay one request in so many")
-    parser.add_argument(
-        "--one-each", action="store_true", help="replay the first request of each function only"
-    )
-    parser.add_argument("--only", default="", help="functions whose name contains this")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path)
     parser.add_argument(
         "--refused", action="store_true", help="replay the requests that Triton refused instead of the others"
     )
     options = parser.parse_args()
-    folders = {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
-    requests = [
-        request
-        for file in options.requests
-        for request in read(file)
-        if bool(request["error"]) == options.refused
-    ]
-    requests = [request for request in requests if options.only in request["name"]]
-    if options.one_each:
-        requests = list(
-            {(request["file"], request["name"]): request for request in reversed(requests)}.values()
-        )
+    folders, requests = folders_of(options), chosen(options, options.refused)
     work = [
         (arch, request)
         for arch in options.arch or ["sm_80", "sm_90"]
@@ -123,24 +107,67 @@ def main() -> None:
         options.json.write_text(json.dumps(rows, indent=1))
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say which requests, of which checkouts."""
+    parser.add_argument("--requests", nargs="+", required=True)
+    parser.add_argument("--liger", type=Path, required=True)
+    parser.add_argument("--tritonbench", type=Path, required=True)
+    parser.add_argument("--only", default="", help="functions whose name contains this")
+    parser.add_argument("--one-each", action="store_true", help="the first request of each function only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+
+
+def folders_of(options: argparse.Namespace) -> dict[str, Path]:
+    """Where the sources are, by the first part of their names in requests."""
+    return {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
+
+
+def chosen(options: argparse.Namespace, refused: bool = False) -> list[Any]:
+    """The requests that are asked for: those that Triton compiled, or those that it refused."""
+    requests = [
+        request
+        for file in options.requests
+        for request in read(file)
+        if bool(request["error"]) == refused and options.only in request["name"]
+    ]
+    if options.one_each:
+        requests = list({name_of(request): request for request in reversed(requests)}.values())
+    return requests
+
+
 def read(file: str) -> list[Any]:
     """The requests of a file."""
     with gzip.open(file, "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
+def name_of(request: Any) -> str:
+    """The function that a request is for."""
+    return f"{request['file']}:{request['name']}"
+
+
+def source_of(request: Any, folders: dict[str, Path]) -> Path:
+    """The file of that function."""
+    folder, _, file = request["file"].partition("/")
+    return folders[folder] / file
+
+
+def compiled(request: Any, folders: dict[str, Path], arch: str, stop: str = "cubin") -> kbuild.Artifact:
+    """What kbuild makes of a request."""
+    signature, constexprs = arguments_of(request)
+    options = {key: request["options"][key] for key in ("num_warps", "num_stages")}
+    source = f"{source_of(request, folders)}:{request['name']}"
+    return kbuild.compile(
+        source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **options
+    )
+
+
 def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> Outcome:
     """Compile one request in this process."""
     kind, text, facts = "ok", "", {}
     try:
-        folder, _, file = request["file"].partition("/")
-        source = f"{folders[folder] / file}:{request['name']}"
-        signature, constexprs = arguments_of(request)
-        chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
-        made = kbuild.compile(
-            source, signature=signature, constexprs=constexprs, target=arch, stop=stop, **chosen
-        )
-        facts = {"notes": made.metadata.serialized, "spilled": made.metadata.spill_stores or 0}
+        made = compiled(request, folders, arch, stop).metadata
+        facts = {"notes": made.serialized, "spilled": made.spill_stores or 0}
     except InternalError as error:
         kind, text = "crash", str(error)
     except KbuildError as error:
@@ -156,7 +183,7 @@ def outcome_of(arch: str, request: Any, folders: dict[str, Path], stop: str) -> 
 def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
     """Signature and constexprs in kbuild's form."""
     names = request["args"]
-    constexprs = {names[path[0]]: value_of(value) for path, value in request["constants"]}
+    constexprs = {names[path[0]]: value_of(value, tl) for path, value in request["constants"]}
     divisible = {path[0] for path, facts in request["attrs"] if ["tt.divisibility", 16] in facts}
     signature = {
         name: type_ + (":16" if index in divisible else "")
@@ -166,14 +193,14 @@ def arguments_of(request: Any) -> tuple[dict[str, str], dict[str, Any]]:
     return signature, constexprs
 
 
-def value_of(value: Any) -> Any:
-    """A constant from its JSON form."""
+def value_of(value: Any, language: ModuleType) -> Any:
+    """A constant from its JSON form, with the data types of a language: kbuild's or Triton's."""
     if isinstance(value, dict):
         if "float" in value:
             return float.fromhex(value["float"])
         if "dtype" in value:
-            return DTYPES[value["dtype"]]
-        return tuple(value_of(item) for item in value["tuple"])
+            return getattr(language, DTYPES[value["dtype"]])
+        return tuple(value_of(item, language) for item in value["tuple"])
     return value
 
 

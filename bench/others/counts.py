@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -24,11 +23,10 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from corpus import SECONDS, arguments_of, read
+import corpus
 from forks import run_all
 from static import instructions
 
-import kbuild
 from kbuild.compiler.backend.cubin import assemble
 
 RATIO = 1.3
@@ -52,47 +50,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", nargs="+", required=True)
-    parser.add_argument("--liger", type=Path, required=True)
-    parser.add_argument("--tritonbench", type=Path, required=True)
+    corpus.add_arguments(parser)
     parser.add_argument("--arch", default="sm_90")
-    parser.add_argument("--only", default="", help="functions whose name contains this")
-    parser.add_argument(
-        "--one-each", action="store_true", help="compile the first request of each function only"
-    )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--known", type=Path, help="functions that may be flagged")
     parser.add_argument("--triton", type=Path, help="where Triton's counts are kept")
     parser.add_argument("--table", type=Path, help="write the counts of all requests here, as JSON")
     options = parser.parse_args()
-    folders = {"liger": options.liger / "src", "tb": options.tritonbench / "data"}
-    requests = [one for file in options.requests for one in read(file) if not one["error"]]
-    requests = [one for one in requests if options.only in one["name"]]
-    if options.one_each:
-        requests = list({name_of(one): one for one in reversed(requests)}.values())
+    folders, requests = corpus.folders_of(options), corpus.chosen(options)
     before = json.loads(options.triton.read_text()) if options.triton and options.triton.exists() else {}
 
-    def compiled(request: Any) -> Pair:
+    def both(request: Any) -> Pair:
         kept = before.get(key_of(request, options.arch))
         return Pair(
             tried(lambda: ours(request, folders, options.arch)),
             kept or tried(lambda: theirs(request, folders, options.arch)),
         )
 
-    pairs = run_all(requests, compiled, lambda text: Pair(text, text), options.jobs, 2 * SECONDS)
+    pairs = run_all(requests, both, lambda text: Pair(text, text), options.jobs, 2 * corpus.SECONDS)
     if options.triton:
         made = {key_of(one, options.arch): pair.theirs for one, pair in zip(requests, pairs)}
         before |= {key: counts for key, counts in made.items() if not isinstance(counts, str)}
         options.triton.write_text(json.dumps(before))
     if options.table:
-        rows = [{"function": name_of(one), **pair._asdict()} for one, pair in zip(requests, pairs)]
+        rows = [{"function": corpus.name_of(one), **pair._asdict()} for one, pair in zip(requests, pairs)]
         options.table.write_text(json.dumps(rows, indent=1))
     known = set(options.known.read_text().split("\n")) if options.known else set()
-    return report([(name_of(one), pair) for one, pair in zip(requests, pairs)], known)
-
-
-def name_of(request: Any) -> str:
-    return f"{request['file']}:{request['name']}"
+    return report([(corpus.name_of(one), pair) for one, pair in zip(requests, pairs)], known)
 
 
 def key_of(request: Any, arch: str) -> str:
@@ -110,10 +93,7 @@ def tried(compile_it: Callable[[], Counts]) -> Counts | str:
 
 
 def ours(request: Any, folders: dict[str, Path], arch: str) -> Counts:
-    signature, constexprs = arguments_of(request)
-    chosen = {key: request["options"][key] for key in ("num_warps", "num_stages")}
-    source = f"{source_of(request, folders)}:{request['name']}"
-    made = kbuild.compile(source, signature=signature, constexprs=constexprs, target=arch, **chosen)
+    made = corpus.compiled(request, folders, arch)
     facts = made.metadata
     return counted(made.asm["cubin"], facts.registers, facts.spill_stores, facts.spill_loads, facts.shared)
 
@@ -121,16 +101,11 @@ def ours(request: Any, folders: dict[str, Path], arch: str) -> Counts:
 def theirs(request: Any, folders: dict[str, Path], arch: str) -> Counts:
     from triton_side import compiled  # Triton need not be installed where its counts are kept.
 
-    ptx, shared = compiled(request, source_of(request, folders), int(arch.removeprefix("sm_")))
+    ptx, shared = compiled(request, corpus.source_of(request, folders), int(arch.removeprefix("sm_")))
     named = re.search(r"(?m)^\.target\s+(\w+)", ptx)
     assert named is not None
     cubin, facts = assemble(ptx, named[1])
     return counted(cubin, facts.registers, facts.spill_stores, facts.spill_loads, shared)
-
-
-def source_of(request: Any, folders: dict[str, Path]) -> Path:
-    folder, _, file = request["file"].partition("/")
-    return folders[folder] / file
 
 
 def counted(

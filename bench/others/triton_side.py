@@ -10,23 +10,9 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from corpus import value_of
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-
-_DTYPES = {
-    "int8": tl.int8,
-    "int32": tl.int32,
-    "int64": tl.int64,
-    "i8": tl.int8,
-    "i32": tl.int32,
-    "i64": tl.int64,
-    "fp16": tl.float16,
-    "bf16": tl.bfloat16,
-    "fp32": tl.float32,
-    "fp64": tl.float64,
-    "fp8e5": tl.float8e5,
-    "fp8e4nv": tl.float8e4nv,
-}
 
 
 class _NoDevice:
@@ -53,7 +39,7 @@ def compiled(request: Any, source: Path, capability: int) -> tuple[str, int]:
     asked = ASTSource(
         function,
         dict(request["signature"]),
-        {tuple(path): _value(value) for path, value in request["constants"]},
+        {tuple(path): value_of(value, tl) for path, value in request["constants"]},
         {tuple(path): facts for path, facts in request["attrs"]},
     )
     chosen = {key: request["options"][key] for key in ("num_warps", "num_stages", "num_ctas")}
@@ -76,14 +62,3 @@ def _module(source: Path) -> types.ModuleType:
         except BaseException:
             continue
     return module
-
-
-def _value(value: Any) -> Any:
-    """A constant from its JSON form."""
-    if not isinstance(value, dict):
-        return value
-    if "float" in value:
-        return float.fromhex(value["float"])
-    if "dtype" in value:
-        return _DTYPES[value["dtype"]]
-    return tuple(_value(item) for item in value["tuple"])

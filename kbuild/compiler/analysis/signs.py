@@ -48,7 +48,7 @@ from kbuild.compiler.ops.tensor import (
     Unsplat,
 )
 
-_MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, AxisAttributes, ConvertLayout, ExtSI)
+MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, AxisAttributes, ConvertLayout, ExtSI)
 """Operations that bring numbers into another shape or a wider type."""
 _KEEPING = (AddI, MulI, MinSI, OrI, XOrI)
 """Operations whose results are non-negative where their operands are."""
@@ -122,4 +122,4 @@ class Signs:
                 return non_negative(op.true_value) and non_negative(op.false_value)
             case If():
                 return all(non_negative(region.terminator.operands[value.index]) for region in op.regions)
-        return isinstance(op, _MOVED + _KEEPING) and all(map(non_negative, op.operands))
+        return isinstance(op, MOVED + _KEEPING) and all(map(non_negative, op.operands))

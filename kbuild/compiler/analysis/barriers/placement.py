@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.compiler.analysis.barriers.order import accesses_global_memory, order_of
+from kbuild.compiler.analysis.barriers.order import accesses_global_memory
 from kbuild.compiler.analysis.barriers.state import SharedBytes, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
@@ -402,7 +402,7 @@ class BarrierAnalysis:
 
 def _synchronizes(op: Op) -> bool:
     """Whether an operation is an atomic of one scalar that orders other accesses."""
-    return isinstance(op, Atomic) and not isinstance(op.ptr.type, TensorType) and order_of(op) != "relaxed"
+    return isinstance(op, Atomic) and not isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
 
 
 def _releases(op: Op) -> bool:
@@ -411,7 +411,7 @@ def _releases(op: Op) -> bool:
 
 def _acquires(op: Op) -> bool:
     """Whether an operation acquires and its result is unused: threads meet for a used result anyway."""
-    return isinstance(op, Atomic) and _synchronizes(op) and order_of(op) != "release" and not op.result.users
+    return isinstance(op, Atomic) and _synchronizes(op) and op.sem != "release" and not op.result.users
 
 
 def _land(state: State, tiles: Iterable[SharedBytes], all_buffers: bool) -> None:

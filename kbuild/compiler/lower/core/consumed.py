@@ -11,9 +11,10 @@ the reduction wants them, if nothing writes memory in between.
 
 from __future__ import annotations
 
+from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import TensorType, bit_width
+from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.tensor import Load, Reduce
 
 _MANY_WORDS = 128
@@ -26,7 +27,7 @@ def consumed_late(func: Func) -> set[Value]:
     for op in func.body.walk():
         if isinstance(op, Reduce) and len(op.srcs) == 1:
             chain = _chain(op)
-            if any(isinstance(value.op, Load) and _words(value) > _MANY_WORDS for value in chain):
+            if any(isinstance(value.op, Load) and words([value]) > _MANY_WORDS for value in chain):
                 late |= chain
     return late
 
@@ -58,10 +59,3 @@ def _written_between(load: Load, reduce: Reduce) -> bool:
             return True
         op = op.next
     return False
-
-
-def _words(value: Value) -> int:
-    type_ = value.type
-    if not isinstance(type_, TensorType) or type_.layout is None:
-        return 0
-    return type_.layout.size("register") * bit_width(type_) // 32

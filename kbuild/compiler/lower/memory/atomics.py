@@ -100,8 +100,13 @@ def _each(
     masks = emit.registers(op.mask) if isinstance(op, AtomicRMW) and op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
     starts = range(0, len(operands[0]), width)
+    order = order_of(op)
+    # What reads nothing cannot acquire.
+    acquires = order in ("acquire", "acq_rel")
+    returns = bool(op.result.users) or acquires or name.startswith(("cas", "exch"))
     old: list[str] = []
-    with _ordered(emit, op, owner, sum(start in unique for start in starts)) as order:
+    with _ordered(emit, order, op.scope, owner, sum(start in unique for start in starts)) as each:
+        instruction = f"{'atom' if returns else 'red'}.{each}.{op.scope}.global.{name}"
         for start in starts:
             if start not in unique:
                 own = layout(op.ptr.type).representatives()
@@ -110,11 +115,11 @@ def _each(
             guard = emit.all_of([owner, masks[start] if masks is not None else None])
             if not name:
                 assert isinstance(op, AtomicRMW)
-                word = update_by_swapping(emit, op, order, start, guard, operands[0][start], element)
+                word = update_by_swapping(emit, op, each, start, guard, operands[0][start], element)
                 old += from_word(emit, word, element, 1)
                 continue
             inputs = [to_words(emit, values[start : start + width], element) for values in operands]
-            words = _atomic(emit, op, f"{order}.{op.scope}.global.{name}", start, width, guard, inputs)
+            words = _atomic(emit, op, instruction, returns, start, width, guard, inputs)
             for word in words:
                 old += from_word(emit, word, element, min(width, per_word(element)))
             old += [""] * (0 if words else width)
@@ -122,17 +127,16 @@ def _each(
 
 
 @contextmanager
-def _ordered(emit: Emitter, op: Atomic, owner: str, count: int) -> Iterator[str]:
+def _ordered(emit: Emitter, order: str, scope: str, owner: str, count: int) -> Iterator[str]:
     """The order of each of `count` instructions per thread, between what orders them all."""
-    order = order_of(op)
     if count == 1 or order == "relaxed":
         yield order
         return
     if order != "acquire":
-        _fence(emit, op.scope, owner)
+        _fence(emit, scope, owner)
     yield "relaxed"
     if order != "release":
-        _fence(emit, op.scope, owner)
+        _fence(emit, scope, owner)
 
 
 def _fence(emit: Emitter, scope: str, owner: str) -> None:
@@ -142,22 +146,23 @@ def _fence(emit: Emitter, scope: str, owner: str) -> None:
 
 
 def _atomic(
-    emit: Emitter, op: Atomic, name: str, start: int, width: int, guard: str, inputs: Sequence[Sequence[str]]
+    emit: Emitter,
+    op: Atomic,
+    instruction: str,
+    returns: bool,
+    start: int,
+    width: int,
+    guard: str,
+    inputs: Sequence[Sequence[str]],
 ) -> list[str]:
-    """One instruction for the elements from `start`; the words of the old values, none when nothing uses them and
-    `red` does."""
+    """One instruction for the elements from `start`; the words of the old values, none where it `returns` none."""
     base, offset = address(emit, op.ptr, start)
     access = access_of(element_of(op.value.type), width)
     narrow = access.word_bits < 32
     kind, constraint = ("i16", "h") if narrow else (access.type, access.constraint)
     if narrow:
         inputs = [[emit.instruction(f"trunc i32 {word} to i16") for word in words] for words in inputs]
-    # What reads nothing cannot acquire.
-    acquires = order_of(op) in ("acquire", "acq_rel")
-    reduce = (
-        not op.result.users and not acquires and not name.rsplit("global.")[1].startswith(("cas", "exch"))
-    )
-    outputs = 0 if reduce else access.words
+    outputs = access.words if returns else 0
     operands = [(GLOBAL_POINTER, base), *((kind, word) for words in inputs for word in words)]
     constraints = [f"={constraint}"] * outputs + ["l"] + [constraint] * (len(operands) - 1)
     predicate = ""
@@ -170,8 +175,8 @@ def _atomic(
         constraints += map(str, range(outputs))
     places = range(outputs + 1, outputs + 1 + access.words * len(inputs), access.words)
     values = ", ".join(map(access.braced, places))
-    result = "" if reduce else f"{access.braced(0)}, "
-    template = f"{predicate}{'red' if reduce else 'atom'}.{name} {result}[${outputs} + {offset}], {values};"
+    result = f"{access.braced(0)}, " if returns else ""
+    template = f"{predicate}{instruction} {result}[${outputs} + {offset}], {values};"
     found = emit.asm(template, ",".join(constraints), operands, [kind] * outputs, effect=True)
     return [emit.instruction(f"zext i16 {word} to i32") for word in found] if narrow else found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kbuild.compiler.analysis.signs import MOVED
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import IntType, element_of
@@ -22,7 +23,6 @@ from kbuild.compiler.ops.elementwise import (
     CmpI,
     Constant,
     DivSI,
-    ExtSI,
     MaxSI,
     MinSI,
     MulI,
@@ -30,25 +30,15 @@ from kbuild.compiler.ops.elementwise import (
     Select,
     SubI,
 )
-from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
-    AxisAttributes,
-    Broadcast,
-    ExpandDims,
     GetNumPrograms,
     GetProgramId,
     MakeRange,
-    Reshape,
-    Splat,
-    Trans,
-    Unsplat,
 )
 from kbuild.compiler.transforms._support.loops import trip_count
 
 ranges = Rewrites()
 
-_MOVED = (Splat, Unsplat, Broadcast, ExpandDims, Trans, Reshape, AxisAttributes, ConvertLayout, ExtSI)
-"""Operations that bring numbers into another shape or a wider type."""
 _DEEPEST = 16
 """Operations that are followed from a comparison."""
 _MOST = (1 << 31) - 1
@@ -104,7 +94,7 @@ def limits_of(value: Value, depth: int = _DEEPEST) -> Limits | None:
             return Limits(0, _MOST - 1)
         case GetNumPrograms():
             return Limits(1, _MOST)
-    if isinstance(op, _MOVED):
+    if isinstance(op, MOVED):
         return limits_of(op.operands[0], depth - 1)
     if isinstance(op, Select):
         return _joined(limits_of(op.true_value, depth - 1), limits_of(op.false_value, depth - 1))

@@ -103,15 +103,13 @@ def _split(dot: Dot, splitting: _Splitting) -> None:
 def _parts(build: Builder, value: Value, splitting: _Splitting) -> list[Value]:
     """Numbers whose sum is nearly the value, the largest first."""
     found: list[Value] = []
-    for number in range(splitting.parts):
+    for _ in range(splitting.parts - 1):
         part, exact = _rounded(build, value, splitting.element)
-        is_last = number == splitting.parts - 1
-        if is_last and splitting.element == F32:
-            part = value  # The instruction itself drops the bits that a tf32 lacks.
         found.append(part)
-        if not is_last:
-            value = build.add(SubF(value, exact)).result
-    return found
+        value = build.add(SubF(value, exact)).result
+    if splitting.element != F32:  # The instruction itself drops the bits that a tf32 lacks.
+        value = build.add(TruncF(value, like(value.type, splitting.element))).result
+    return [*found, value]
 
 
 def _rounded(build: Builder, value: Value, element: Type) -> tuple[Value, Value]:

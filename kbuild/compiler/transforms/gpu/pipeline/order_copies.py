@@ -64,8 +64,7 @@ def _is_alone(func: Func, target: Target) -> bool:
     """Whether a multiprocessor has room for one program only."""
     loops = (op for op in func.body.walk() if isinstance(op, For))
     registers = int(max(map(loop_words, loops), default=0)) + _SCALAR_REGISTERS
-    limits = target.limits
-    return limits.occupancy(func.attrs["shared"], func.attrs["num_warps"], registers).programs <= 1
+    return target.limits.programs(func.attrs["shared"], func.attrs["num_warps"], registers) <= 1
 
 
 def _sort(run: list[AsyncTmaCopyGlobalToLocal]) -> None:

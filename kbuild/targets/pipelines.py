@@ -57,6 +57,7 @@ GLUON_GPU_PIPELINE = (
     "resolve_layouts",
     "canonicalize_pointers",
     "canonicalize",
+    "widen_copies",
     "cse",
     "tma_lowering",
     "licm",
@@ -67,4 +68,5 @@ GLUON_GPU_PIPELINE = (
     "order_copies",
     "barriers",
 )
-"""Passes over the same once they are: none changes a layout, or moves anything past what the author waits for."""
+"""Passes over the same once they are: none changes a layout that a later operation can see, or moves anything past
+what the author waits for."""

@@ -38,7 +38,7 @@ def _check_operands(ctx: BuildContext, a: Any, b: Any) -> None:
         )
 
 
-def _check_shapes(ctx: BuildContext, a: Tensor, b: Tensor) -> None:
+def _check_shapes(ctx: BuildContext, a: Tensor, b: Tensor, precision: str) -> None:
     shapes = f"input has shape {shape_text(a.shape)}, other has shape {shape_text(b.shape)}"
     if len(a.shape) != len(b.shape) or a.shape[:-2] != b.shape[:-2]:
         ctx.error(f"tl.dot needs operands of equal rank and batch: {shapes}")
@@ -49,11 +49,14 @@ def _check_shapes(ctx: BuildContext, a: Tensor, b: Tensor) -> None:
             f"tl.dot sums over {a.shape[-1]} columns of input and {b.shape[-2]} rows of other: {shapes}",
             help=f"did you mean tl.trans({text})?" if fits else "",
         )
-    least = 32 if a.dtype.primitive_bitwidth == 8 else 16
+    scalar = a.dtype == FP64 or (a.dtype == FP32 and precision == "ieee")
+    least = 1 if scalar else 32 if a.dtype.primitive_bitwidth == 8 else 16
     if a.shape[-1] < least:
         ctx.error(
             f"tl.dot sums over {a.shape[-1]} elements, at least {least} are needed for {a.dtype}: {shapes}",
-            help="take a larger block, or write tl.sum(a[:, :, None] * b[None, :, :], 1)",
+            help="take a larger block"
+            + (', or input_precision="ieee"' if a.dtype == FP32 else "")
+            + ", or write tl.sum(a[:, :, None] * b[None, :, :], 1)",
         )
 
 
@@ -103,10 +106,10 @@ def dot(
 ):
     """The matrix product of two matrices or batches of them, plus `acc`.  fp32 operands are rounded to tf32 unless
     `input_precision` says "ieee" (exactly), or "tf32x3", "bf16x6" or "bf16x3" (nearly so).  Accumulates in fp32;
-    int8 in int32."""
+    int8 in int32.  Sums are over at least 16 elements, or 32 of 8 bits; exact ones of fp32 and fp64 over any number."""
     _check_operands(ctx, input, other)
-    _check_shapes(ctx, input, other)
     precision = _precision(ctx, input_precision, allow_tf32)
+    _check_shapes(ctx, input, other, precision)
     dtype = _result_dtype(ctx, input, out_dtype)
     shape = (*input.shape[:-1], other.shape[-1])
     acc = _accumulator(ctx, acc, dtype, shape)

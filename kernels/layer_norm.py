@@ -84,22 +84,22 @@ def layer_norm_short_kernel(
     Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.
     """
     first = tl.program_id(0) * ROWS
-    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
     present, filled = rows < n_rows - first, columns < n_cols
-    inside = present & filled
+    inside = present[:, None] & filled
     x += first.to(tl.int64) * stride_x
     y += first.to(tl.int64) * stride_y
-    values = tl.load(x + (rows * stride_x + columns), mask=inside, other=0.0).to(tl.float32)
+    values = tl.load(x + (rows[:, None] * stride_x + columns), mask=inside, other=0.0).to(tl.float32)
     scale = part_of(weight, 0, n_cols, BLOCK, "")[None, :]
     shift = part_of(bias, 0, n_cols, BLOCK, "")[None, :]
-    row_mean = tl.sum(values, axis=1)[:, None] / n_cols
-    difference = tl.where(filled, values - row_mean, 0.0)
-    squares = tl.sum(difference * difference, axis=1)[:, None]
+    row_mean = tl.sum(values, axis=1) / n_cols
+    difference = tl.where(filled, values - row_mean[:, None], 0.0)
+    squares = tl.sum(difference * difference, axis=1)
     row_rstd = tl.div_rn(1.0, tl.sqrt_rn(squares / n_cols + eps))
     tl.store(mean + first + rows, row_mean, mask=present)
     tl.store(rstd + first + rows, row_rstd, mask=present)
-    result = difference * row_rstd * scale + shift
-    tl.store(y + (rows * stride_y + columns), result.to(y.dtype.element_ty), mask=inside)
+    result = difference * row_rstd[:, None] * scale + shift
+    tl.store(y + (rows[:, None] * stride_y + columns), result.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit

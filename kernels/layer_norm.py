@@ -63,6 +63,181 @@ def layer_norm_kernel(
 
 
 @triton.jit
+def layer_norm_short_kernel(
+    x,
+    y,
+    weight,
+    bias,
+    mean,
+    rstd,
+    stride_x,
+    stride_y,
+    n_cols,
+    eps,
+    n_rows,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Program p does for rows p·ROWS to (p + 1)·ROWS of the `n_rows`, each of `n_cols` ≤ BLOCK elements, what
+    `layer_norm_kernel` does for one.
+
+    Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.
+    """
+    first = tl.program_id(0) * ROWS
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
+    present, filled = rows < n_rows - first, columns < n_cols
+    inside = present[:, None] & filled
+    x += first.to(tl.int64) * stride_x
+    y += first.to(tl.int64) * stride_y
+    values = tl.load(x + (rows[:, None] * stride_x + columns), mask=inside, other=0.0).to(tl.float32)
+    scale = part_of(weight, 0, n_cols, BLOCK, "")[None, :]
+    shift = part_of(bias, 0, n_cols, BLOCK, "")[None, :]
+    row_mean = tl.sum(values, axis=1) / n_cols
+    difference = tl.where(filled, values - row_mean[:, None], 0.0)
+    squares = tl.sum(difference * difference, axis=1)
+    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(squares / n_cols + eps))
+    tl.store(mean + first + rows, row_mean, mask=present)
+    tl.store(rstd + first + rows, row_rstd, mask=present)
+    result = difference * row_rstd[:, None] * scale + shift
+    tl.store(y + (rows[:, None] * stride_y + columns), result.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def moments_of_blocks(x, first, step, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """The mean of blocks `first`, `first + step`, … of BLOCK of the `n_cols` at `x`, and the sum of the squares of
+    their distances from it.
+
+    Each lane updates its own mean (Welford, Technometrics 4, 1962), and these are joined at the end: no large
+    sums cancel each other.
+    """
+    columns = tl.arange(0, BLOCK)
+    means, squares = tl.zeros([BLOCK], dtype=tl.float32), tl.zeros([BLOCK], dtype=tl.float32)
+    counts = tl.zeros([BLOCK], dtype=tl.float32)
+    seen = 0.0
+    for block in tl.range(first, tl.cdiv(n_cols, BLOCK), step, num_stages=STAGES):
+        start = block * BLOCK
+        inside = columns < n_cols - start
+        values = tl.load(x + start + columns, mask=inside, other=0.0, eviction_policy="evict_last")
+        seen += 1.0
+        difference = tl.where(inside, values.to(tl.float32) - means, 0.0)
+        means += difference * (1.0 / seen)
+        squares += difference * tl.where(inside, values.to(tl.float32) - means, 0.0)
+        counts += tl.where(inside, 1.0, 0.0)
+    count = tl.sum(counts, axis=0)
+    mean = tl.sum(means * counts, axis=0) / count
+    return mean, tl.sum(squares + counts * (means - mean) * (means - mean), axis=0)
+
+
+@triton.jit
+def normalise_blocks(
+    x, y, weight, bias, first, step, n_cols, row_mean, row_rstd, BLOCK: tl.constexpr, STAGES: tl.constexpr
+):
+    """Writes blocks `first`, `first + step`, … of a row, the last one first: the caches still have it."""
+    columns = tl.arange(0, BLOCK)
+    count = tl.cdiv(tl.cdiv(n_cols, BLOCK) - first, step)
+    for done in tl.range(0, count, num_stages=STAGES):
+        start = (first + (count - 1 - done) * step) * BLOCK
+        inside = columns < n_cols - start
+        values = tl.load(x + start + columns, mask=inside, other=0.0, eviction_policy="evict_first")
+        scale = tl.load(weight + start + columns, mask=inside, other=0.0).to(tl.float32)
+        shift = tl.load(bias + start + columns, mask=inside, other=0.0).to(tl.float32)
+        result = (values.to(tl.float32) - row_mean) * row_rstd * scale + shift
+        tl.store(y + start + columns, result.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def layer_norm_long_kernel(
+    x,
+    y,
+    weight,
+    bias,
+    mean,
+    rstd,
+    stride_x,
+    stride_y,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr = 1,
+):
+    """Program r does for row r of any width what `layer_norm_kernel` does: it reads the row twice, by blocks."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * stride_x
+    y += row * stride_y
+    row_mean, squares = moments_of_blocks(x, 0, 1, n_cols, BLOCK, STAGES)
+    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(squares / n_cols + eps))
+    tl.store(mean + row, row_mean)
+    tl.store(rstd + row, row_rstd)
+    normalise_blocks(x, y, weight, bias, 0, 1, n_cols, row_mean, row_rstd, BLOCK, STAGES)
+
+
+@triton.jit
+def layer_norm_parts_kernel(
+    x, means, squares, stride_x, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr = 1
+):
+    """Program (p, r) of P × R writes to place r·P + p the mean of every P-th block of row r, and the sum of the
+    squares of the distances from it (fp32)."""
+    tl.extra.cuda.gdc_launch_dependents()
+    row, part, parts = tl.program_id(1).to(tl.int64), tl.program_id(0), tl.num_programs(0)
+    own_mean, own_squares = moments_of_blocks(x + row * stride_x, part, parts, n_cols, BLOCK, STAGES)
+    tl.store(means + row * parts + part, own_mean)
+    tl.store(squares + row * parts + part, own_squares)
+
+
+@triton.jit
+def layer_norm_of_parts_kernel(
+    x,
+    y,
+    weight,
+    bias,
+    mean,
+    rstd,
+    means,
+    squares,
+    stride_x,
+    stride_y,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr = 1,
+):
+    """Program (p, r) of P × R, with P ≤ PARTS, normalises every P-th block of row r by what
+    `layer_norm_parts_kernel` has found, for which it waits: it may begin earlier (`launch_pdl`)."""
+    tl.extra.cuda.gdc_wait()
+    row, part, parts = tl.program_id(1).to(tl.int64), tl.program_id(0), tl.num_programs(0)
+    lanes = tl.arange(0, PARTS)
+    present = lanes < parts
+    own_means = tl.load(means + row * parts + lanes, mask=present, other=0.0)
+    own_squares = tl.load(squares + row * parts + lanes, mask=present, other=0.0)
+    # How many elements each part has: the last block may be short.
+    blocks = tl.cdiv(n_cols, BLOCK)
+    counts = (tl.where(present, tl.cdiv(blocks - lanes, parts), 0)).to(tl.float32) * BLOCK
+    short = (BLOCK - 1 - (n_cols - 1) % BLOCK).to(tl.float32)
+    counts = tl.where(lanes == (blocks - 1) % parts, counts - short, counts)
+    row_mean = tl.sum(own_means * counts, axis=0) / n_cols
+    distances = own_means - row_mean
+    row_squares = tl.sum(own_squares + counts * distances * distances, axis=0)
+    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(row_squares / n_cols + eps))
+    if part == 0:
+        tl.store(mean + row, row_mean)
+        tl.store(rstd + row, row_rstd)
+    normalise_blocks(
+        x + row * stride_x,
+        y + row * stride_y,
+        weight,
+        bias,
+        part,
+        parts,
+        n_cols,
+        row_mean,
+        row_rstd,
+        BLOCK,
+        STAGES,
+    )
+
+
+@triton.jit
 def layer_norm_backward_kernel(
     dy,
     x,

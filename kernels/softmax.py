@@ -68,3 +68,123 @@ def softmax_kernel(
         )
         exponentials = exponential(values, row_max, EXACT)
     tl.store(out + row * stride_out + columns, (exponentials / row_sum).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def softmax_short_kernel(
+    x,
+    out,
+    stride_x,
+    stride_out,
+    n_cols,
+    n_rows,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Program p normalises rows p·ROWS to (p + 1)·ROWS of the `n_rows`, each of `n_cols` ≤ BLOCK elements.
+
+    Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.
+    """
+    EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
+    first = tl.program_id(0) * ROWS
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = (rows < n_rows - first) & (columns < n_cols)
+    x += first.to(tl.int64) * stride_x
+    out += first.to(tl.int64) * stride_out
+    values = tl.load(x + (rows * stride_x + columns), mask=inside, other=-float("inf")).to(tl.float32)
+    exponentials = exponential(values, tl.max(values, axis=1)[:, None], EXACT)
+    results = exponentials / tl.sum(exponentials, axis=1)[:, None]
+    tl.store(out + (rows * stride_out + columns), results.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def sums_of_blocks(x, first, step, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """The largest element of blocks `first`, `first + step`, … of BLOCK of the `n_cols` at `x`, and the sum of the
+    exponentials of all of them less it.
+
+    Each lane keeps the largest element that it has seen, which begins with the least finite number: a lane
+    that has seen only minus infinity adds nothing to the others.
+    """
+    columns = tl.arange(0, BLOCK)
+    tops, totals = tl.full([BLOCK], -3.4028234663852886e38, tl.float32), tl.zeros([BLOCK], tl.float32)
+    for block in tl.range(first, tl.cdiv(n_cols, BLOCK), step, num_stages=STAGES):
+        start = block * BLOCK
+        values = tl.load(
+            x + start + columns,
+            mask=columns < n_cols - start,
+            other=-float("inf"),
+            eviction_policy="evict_last",
+        ).to(tl.float32)
+        # Of e^(top - new top) and e^(x - new top) one is 1.
+        difference = values - tops
+        factor = tl.exp(-tl.abs(difference))
+        totals = tl.where(difference > 0, totals * factor + 1.0, totals + factor)
+        tops = tl.maximum(tops, values)
+    top = tl.max(tops, axis=0)
+    return top, tl.sum(totals * tl.exp(tops - top), axis=0)
+
+
+@triton.jit
+def normalise_blocks(x, out, first, step, n_cols, top, total, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Writes the softmax of blocks `first`, `first + step`, … of a row, the last one first: the caches still
+    have it."""
+    EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
+    columns = tl.arange(0, BLOCK)
+    count = tl.cdiv(tl.cdiv(n_cols, BLOCK) - first, step)
+    for done in tl.range(0, count, num_stages=STAGES):
+        start = (first + (count - 1 - done) * step) * BLOCK
+        inside = columns < n_cols - start
+        values = tl.load(
+            x + start + columns, mask=inside, other=-float("inf"), eviction_policy="evict_first"
+        ).to(tl.float32)
+        results = exponential(values, top, EXACT) / total
+        tl.store(out + start + columns, results.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def softmax_long_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr = 1):
+    """Program r normalises row r of any width: it reads the row twice, by blocks."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * stride_x
+    out += row * stride_out
+    top, total = sums_of_blocks(x, 0, 1, n_cols, BLOCK, STAGES)
+    normalise_blocks(x, out, 0, 1, n_cols, top, total, BLOCK, STAGES)
+
+
+@triton.jit
+def softmax_parts_kernel(x, tops, totals, stride_x, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr = 1):
+    """Program (p, r) of P × R writes to place r·P + p the largest element of every P-th block of row r, and the sum
+    of the exponentials of all of them less it (fp32)."""
+    tl.extra.cuda.gdc_launch_dependents()
+    row, part, parts = tl.program_id(1).to(tl.int64), tl.program_id(0), tl.num_programs(0)
+    top, total = sums_of_blocks(x + row * stride_x, part, parts, n_cols, BLOCK, STAGES)
+    tl.store(tops + row * parts + part, top)
+    tl.store(totals + row * parts + part, total)
+
+
+@triton.jit
+def softmax_of_parts_kernel(
+    x,
+    out,
+    tops,
+    totals,
+    stride_x,
+    stride_out,
+    n_cols,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr = 1,
+):
+    """Program (p, r) of P × R, with P ≤ PARTS, normalises every P-th block of row r by what `softmax_parts_kernel`
+    has found, for which it waits: it may begin earlier (`launch_pdl`)."""
+    tl.extra.cuda.gdc_wait()
+    row, part, parts = tl.program_id(1).to(tl.int64), tl.program_id(0), tl.num_programs(0)
+    lanes = tl.arange(0, PARTS)
+    places = row * parts + lanes
+    own_tops = tl.load(tops + places, mask=lanes < parts, other=-float("inf"))
+    own_totals = tl.load(totals + places, mask=lanes < parts, other=0.0)
+    top = tl.max(own_tops, axis=0)
+    total = tl.sum(own_totals * tl.exp(own_tops - top), axis=0)
+    normalise_blocks(
+        x + row * stride_x, out + row * stride_out, part, parts, n_cols, top, total, BLOCK, STAGES
+    )

@@ -11,6 +11,7 @@ from zoo import (
     cases_matmul,
     cases_memory,
     cases_reductions,
+    cases_rows,
     cases_shapes,
     cases_split_dots,
     cases_tiles,
@@ -23,6 +24,7 @@ from zoo.case import Bits, Case, numbers
 _GROUPS = (
     cases_elementwise,
     cases_reductions,
+    cases_rows,
     cases_shapes,
     cases_control,
     cases_dots,

@@ -61,18 +61,24 @@ def blocked(
 
 
 def coalesced(
-    shape: Sequence[int], order: Sequence[int], vector: int, num_warps: int, run: int = 1
+    shape: Sequence[int],
+    order: Sequence[int],
+    vector: int,
+    num_warps: int,
+    run: int = 1,
+    whole_rows: bool = False,
 ) -> LinearLayout:
     """The blocked layout in which each thread owns `vector` neighbours along order[0], and threads then warps
     follow along order[0] before they go on to the next axis.
 
     With `run`, which is for tensors of one axis, a warp has so many vectors of its threads in a row before
-    the next warp's, if the tensor has enough for all warps.
+    the next warp's, if the tensor has enough for all warps.  With `whole_rows` warps follow along the other
+    axes first.
     """
     size_per_thread = [1] * len(shape)
     if order:
         size_per_thread[order[0]] = vector
-    threads_per_warp, warps_per_cta = thread_grid(shape, size_per_thread, order, num_warps)
+    threads_per_warp, warps_per_cta = thread_grid(shape, size_per_thread, order, num_warps, whole_rows)
     if run == 1 or shape[0] < 32 * vector * num_warps * run:
         return blocked(shape, size_per_thread, threads_per_warp, warps_per_cta, order)
     tile = _TileBuilder(shape)
@@ -82,20 +88,28 @@ def coalesced(
 
 
 def thread_grid(
-    shape: Sequence[int], size_per_thread: Sequence[int], order: Sequence[int], num_warps: int
+    shape: Sequence[int],
+    size_per_thread: Sequence[int],
+    order: Sequence[int],
+    num_warps: int,
+    whole_rows: bool = False,
 ) -> tuple[list[int], list[int]]:
     """Threads per warp and warps along each axis when both fill the axes of a tensor in turn; the last takes
-    the rest."""
-    threads_per_warp, warps_per_cta = [1] * len(shape), [1] * len(shape)
-    lanes, warps = 32, num_warps
-    for axis in order:
-        last = axis == order[-1]
-        boxes = max(1, shape[axis] // size_per_thread[axis])
-        threads_per_warp[axis] = lanes if last else min(boxes, lanes)
-        warps_per_cta[axis] = warps if last else min(max(1, boxes // threads_per_warp[axis]), warps)
-        lanes //= threads_per_warp[axis]
-        warps //= warps_per_cta[axis]
+    the rest.  With `whole_rows` warps fill order[0] last."""
+    boxes = [max(1, size // own) for size, own in zip(shape, size_per_thread)]
+    threads_per_warp = _filled(boxes, order, 32)
+    left = [max(1, count // lanes) for count, lanes in zip(boxes, threads_per_warp)]
+    warps_per_cta = _filled(left, (*order[1:], *order[:1]) if whole_rows else order, num_warps)
     return threads_per_warp, warps_per_cta
+
+
+def _filled(boxes: Sequence[int], order: Sequence[int], count: int) -> list[int]:
+    """How many of `count` stand along each axis that has so many boxes; the last one takes the rest."""
+    along = [1] * len(boxes)
+    for axis in order:
+        along[axis] = count if axis == order[-1] else min(boxes[axis], count)
+        count //= along[axis]
+    return along
 
 
 def stored_by_warps(layout: LinearLayout, vector: int) -> LinearLayout | None:

@@ -101,21 +101,23 @@ static int is_seen(const PyOpCall *oc, int tensor)
     return found;
 }
 
-/* Places the tensors of `hidden`, one bit each, in an array of bytes; `addresses` are from its beginning as yet. */
+/* Places the tensors of `hidden`, one bit each, in an array of bytes; `addresses` are from its beginning as yet.  Without bytes no array
+   is made: the tensors have address 0, and an input stands for them. */
 static int place_hidden(PyOpCall *oc, uint64_t hidden, int64_t bytes)
 {
     const Operator *op = oc->core.op;
     uint64_t fact = 0;
     int first = __builtin_ctzll(hidden), index = parameter_of(op, first);
-    PyObject *array = make_bytes(oc, bytes > 0 ? bytes : 1);
+    PyObject *array = bytes ? make_bytes(oc, bytes) : Py_NewRef(oc->first);
     if (!array)
         return -1;
-    int status = read_pointer(&op->arguments, index, array, &oc->call, &fact);
+    int status = bytes ? read_pointer(&op->arguments, index, array, &oc->call, &fact) : 0;
+    uint64_t begin = bytes ? oc->call.values[index].address : 0;
     for (int i = first; status == 0 && hidden >> i; i++)
         if (hidden >> i & 1) {
             oc->tensors[i] = Py_NewRef(array);
             oc->core.made |= UINT64_C(1) << i;
-            oc->core.addresses[i] += oc->call.values[index].address;
+            oc->core.addresses[i] += begin;
         }
     Py_DECREF(array);
     return status;

@@ -47,6 +47,12 @@ def test_memory_that_nobody_sees_is_one_array(ops, driver) -> None:
     assert int.from_bytes(launch[1], "little") == y.__cuda_array_interface__["data"][0]
 
 
+def test_memory_without_elements_is_not_made(ops, driver) -> None:
+    """The partial sums of no elements, which the second launch alone takes, to read none."""
+    assert ops.sum(driver.array(floats(0))).copy_to_host() == 0
+    assert int.from_bytes(driver.launches[-1].arguments[0], "little") == 0
+
+
 def test_leading_dimensions_are_one(ops, driver) -> None:
     x, weight, bias = floats(2, 3, 100), floats(100), floats(100)
     y = ops.layer_norm(driver.array(x), driver.array(weight), driver.array(bias), eps=1e-3)

@@ -3,7 +3,8 @@
 
 The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound
 the vector. Accesses of one shape that elementwise operations connect get one layout, so that no data moves
-between them.
+between them.  Where such a tile is reduced along its contiguous axis, each warp has whole rows, if there are rows
+for all warps: the reduction needs no shared memory then.
 
 Before:
     %x: tensor<1024xf32, #blocked> = tt.load %p
@@ -16,6 +17,7 @@ with #blocked1 = blocked{sizePerThread=[4] …}.
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.access import atomic_width, neighbours
@@ -28,7 +30,7 @@ from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced, thread_grid
 from kbuild.compiler.layout.gluon import BlockedLayout, DistributedLayout, DistributedLinearLayout
 from kbuild.compiler.ops.control import For, While
-from kbuild.compiler.ops.tensor import Atomic, Load
+from kbuild.compiler.ops.tensor import Atomic, Load, Reduce
 from kbuild.compiler.transforms._support.layout_flow import (
     MEMORY,
     converted,
@@ -72,12 +74,14 @@ def coalesce(module: Module, target: Target) -> None:
         num_warps: int = func.attrs["num_warps"]
         accesses = find_accesses(func, target)
         nested = {access.shape for access in accesses if access.op.parent is not func.body}
-        for group in _connected(func, accesses):
+        for group, axes in _connected(func, accesses):
             chosen = choose_vectors(group, num_warps)
             long = _long_vectors(chosen, group[0].shape in nested)
             for access, vector in chosen:
                 run = RUN if vector in long else 1
-                _set_layout(access.op, coalesced(access.shape, access.order, vector, num_warps, run))
+                rows = access.order[0] in axes and _has_rows(access, vector, num_warps)
+                layout = coalesced(access.shape, access.order, vector, num_warps, run, rows)
+                _set_layout(access.op, layout)
 
 
 def layout_alone(access: PointerAccess, func: Func, num_warps: int) -> DistributedLayout:
@@ -151,8 +155,16 @@ def _depth(op: Op) -> int:
     return 0 if outer is None else _depth(outer) + isinstance(outer, For | While)
 
 
-def _connected(func: Func, accesses: list[PointerAccess]) -> list[list[PointerAccess]]:
-    """Accesses of one shape and order between which only operations without a layout of their own stand."""
+def _has_rows(access: PointerAccess, vector: int, num_warps: int) -> bool:
+    """Whether each warp gets rows of its own along order[0], without elements that several warps have."""
+    row = access.shape[access.order[0]]
+    rows_of_warp = max(1, 32 * vector // row)
+    return prod(access.shape) // row >= rows_of_warp * num_warps
+
+
+def _connected(func: Func, accesses: list[PointerAccess]) -> list[tuple[list[PointerAccess], set[int]]]:
+    """Accesses of one shape and order between which only operations without a layout of their own stand, and
+    the axes along which what these connect is reduced."""
     parents: dict[Value, Value] = {}
 
     def root(value: Value) -> Value:
@@ -170,10 +182,14 @@ def _connected(func: Func, accesses: list[PointerAccess]) -> list[list[PointerAc
         for group in carried_groups(op):
             if isinstance(group.targets[0].type, TensorType):
                 join([*group.targets, *group.sources()])
-    groups: dict[tuple[object, ...], list[PointerAccess]] = {}
+    axes: dict[Value, set[int]] = {}
+    for op in func.body.walk():
+        if isinstance(op, Reduce):
+            axes.setdefault(root(op.srcs[0]), set()).add(op.axis)
+    groups: dict[tuple[Value, tuple[int, ...], tuple[int, ...]], list[PointerAccess]] = {}
     for access in accesses:
         groups.setdefault((root(access.op.operands[0]), access.shape, access.order), []).append(access)
-    return list(groups.values())
+    return [(group, axes.get(key[0], set())) for key, group in groups.items()]
 
 
 def _set_layout(op: Op, layout: LinearLayout) -> None:

@@ -12,6 +12,7 @@ from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import (
+    AddPtr,
     Binary,
     Cast,
     Compare,
@@ -88,13 +89,15 @@ def repeat_cost(op: Op, layout: LinearLayout) -> float | None:
     if isinstance(op, Cast):
         narrow = min(bit_width(op.src.type), bit_width(op.results[0].type))
         return registers * (4 if narrow == 8 else 1)
+    if isinstance(op, AddPtr):  # Of the neighbours in a vector, one has an address.
+        return 2 * registers // layout.contiguous_per_thread()
     simple = isinstance(op, Binary | Compare | Select) and not isinstance(op, _SLOW)
     return registers * (1 if simple else 8)
 
 
 def _fills_sectors(op: Load, layout: LinearLayout) -> bool:
     """Whether the lanes of a warp use all of every sector that they fetch from contiguous memory."""
-    lanes, element = layout.bases_of("lane"), 1
+    lanes, element = layout.bases_of("lane"), layout.contiguous_per_thread()
     while element in lanes:
         element *= 2
     return min(element, layout.numel) * bit_width(op.result.type) >= _SECTOR_BITS

@@ -100,11 +100,15 @@ def main() -> None:
     for name in options.only.split(","):
         for rows, columns, dtype in points(options.types):
             shape = f"{rows}x{columns} {name_of(dtype)}"
-            if re.search(options.rows, shape):
-                found.append(
-                    {"operator": name, "shape": shape, **timed(name, rows, columns, dtype, options.mode)}
-                )
-                print(line_of(found[-1]), flush=True)
+            if not re.search(options.rows, shape):
+                continue
+            try:
+                row = timed(name, rows, columns, dtype, options.mode)
+            except Exception as error:  # The other rows are worth having.
+                print(f"FAILED {name} {shape}: {error!r}"[:600], flush=True)
+                continue
+            found.append({"operator": name, "shape": shape, **row})
+            print(line_of(found[-1]), flush=True)
             if options.json:
                 report = {"device": torch.cuda.get_device_name(), "mode": options.mode, "rows": found}
                 options.json.write_text(json.dumps(report, indent=1))

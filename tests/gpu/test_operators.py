@@ -57,7 +57,9 @@ def test_vector_add_and_sum(package, dtype) -> None:
     assert_near(package.sum(x), x.double().sum(), LIMITS[dtype])
 
 
-@pytest.mark.parametrize("columns", [64, 1000, 4096, 8193])
+@pytest.mark.parametrize(
+    "columns", [1, 3, 5, 16, 33, 64, 100, 255, 512, 513, 1000, 4096, 8193, 32_769, 50_257, 131_072]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softmax_and_layer_norm(package, dtype, columns) -> None:
     x, strided = randn(2, 5, columns, dtype=dtype), randn(7, columns + 24, dtype=dtype)[:, 8 : 8 + columns]
@@ -75,6 +77,33 @@ def test_softmax_and_layer_norm(package, dtype, columns) -> None:
         gradients(package.layer_norm, (x, weight, bias), gradient), gradients(norm, wide, gradient)
     ):
         assert_near(found, right, LIMITS[dtype])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 67, 1000, 100_001])
+@pytest.mark.parametrize("columns", [1, 8, 40, 129, 512, 32_776])
+def test_softmax_and_layer_norm_of_many_rows(package, rows, columns) -> None:
+    """Programs of several rows have one that is not full, and few wide rows are done in parts."""
+    if rows * columns > 1 << 26:
+        pytest.skip("too large")
+    x, weight, bias = randn(rows, columns, dtype="fp16"), *randn(2, columns, dtype="fp16")
+    out = torch.full_like(x, math.nan)
+    assert_near(package.softmax(x, out=out), torch.softmax(x.double(), -1), LIMITS["fp16"])
+    wide = [tensor.double() for tensor in (x, weight, bias)]
+    right = torch.nn.functional.layer_norm(wide[0], (columns,), *wide[1:])
+    out.fill_(math.nan)
+    assert_near(package.layer_norm(x, weight, bias, y=out), right, LIMITS["fp16"])
+
+
+@pytest.mark.parametrize("columns", [40, 1000, 40_000])
+def test_softmax_of_infinities_and_nan(package, columns) -> None:
+    """As torch has it: minus infinity is nothing, a row of nothing else, of plus infinity or of NaN is NaN."""
+    for rows in (6, 600):
+        x = randn(rows, columns)
+        x[0, : columns // 2], x[1], x[2, 7], x[3, -1] = -math.inf, -math.inf, math.inf, math.nan
+        x[4] += 1e6
+        found, right = package.softmax(x), torch.softmax(x.double(), -1)
+        assert torch.equal(found.isnan(), right.isnan())
+        assert_near(found.nan_to_num(), right.nan_to_num(), 1e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,11 +7,9 @@ from zoo import (
     cases_dots,
     cases_elementwise,
     cases_gluon,
-    cases_layer_norm,
     cases_matmul,
     cases_memory,
     cases_reductions,
-    cases_rows,
     cases_shapes,
     cases_split_dots,
     cases_tiles,
@@ -20,16 +18,17 @@ from zoo import (
 )
 from zoo.attention import backward, forward
 from zoo.case import Bits, Case, numbers
+from zoo.rows import gradients, lengths
 
 _GROUPS = (
     cases_elementwise,
     cases_reductions,
-    cases_rows,
+    lengths,
     cases_shapes,
     cases_control,
     cases_dots,
     cases_split_dots,
-    cases_layer_norm,
+    gradients,
     cases_matmul,
     forward,
     backward,

@@ -163,7 +163,8 @@ def _layer_norm_parts(name: str, n_cols: int, block: int, parts: int) -> Case:
         return {"x": x, **moments, "stride_x": n_cols, "n_cols": n_cols}
 
     def expect(x, **_):
-        return dict(zip(("means", "squares"), _moments(x, block, parts)))
+        means, squares = _moments(x, block, parts)
+        return {"means": means, "squares": squares}
 
     constexprs, grid = {"BLOCK": block}, (parts, n_rows)
     return Case(

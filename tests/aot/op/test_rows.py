@@ -1,0 +1,97 @@
+"""The shipped operators over rows: which kernels a call launches, by how long and how many its rows are."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.emulator.driver import FakeDriver
+
+ROOT = Path(__file__).parents[3]
+
+
+def manifest() -> str:
+    """The shipped softmax and layer norm, of two types and without gradients."""
+    head, *kernels = (ROOT / "kernels.toml").read_text().split("[[kernel]]\n")
+    name = re.compile(r'name = "(softmax|layer_norm)(_short|_long|_parts|_of_parts)?"')
+    text = "[[kernel]]\n".join((head, *(kernel for kernel in kernels if name.match(kernel))))
+    return re.sub(r"(?m)^backward = .*\n", "", text.replace('"fp16", "bf16"]', '"fp16"]'))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    shutil.copytree(ROOT / "kernels", folder / "kernels")
+    (folder / "kernels.toml").write_text(manifest())
+    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
+    assert not result.failures and result.wheel is not None
+    with zipfile.ZipFile(result.wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def driver(root: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(["sm_90"], builds=[root / "build"]) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def package(root: Path, driver: FakeDriver) -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
+        patch.syspath_prepend(str(root / "site"))
+        yield importlib.import_module("kbuild_kernels")
+    for module in [module for module in sys.modules if module.partition(".")[0] == "kbuild_kernels"]:
+        del sys.modules[module]
+
+
+KERNELS = {
+    (70, 100): ["short"],
+    (3, 512): ["short"],
+    (3, 513): [""],
+    (1, 32_768): [""],
+    (2, 32_776): ["parts", "of_parts"],
+    (67, 32_769): ["long"],
+    (0, 7): [],
+}
+"""By shape, what the names of the kernels end in; the device has 132 multiprocessors."""
+
+
+@pytest.mark.parametrize("shape", KERNELS, ids=str)
+def test_rows_of_every_length(package, driver, shape) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape).astype(np.float32)
+    weight, bias = rng.normal(size=(2, shape[1])).astype(np.float32)
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-99))
+    centred = wide - wide.mean(axis=1, keepdims=True)
+    normal = centred / np.sqrt(wide.var(axis=1, keepdims=True) + 1e-5)
+    right = {"softmax": powers / powers.sum(axis=1, keepdims=True), "layer_norm": normal * weight + bias}
+    for name, others in (("softmax", ()), ("layer_norm", (weight, bias))):
+        before = len(driver.launches)
+        found = getattr(package, name)(*map(driver.array, (x, *others))).copy_to_host()
+        launched = [launch.entry for launch in driver.launches[before:]]
+        assert launched == [f"{name}_{end}_kernel" if end else f"{name}_kernel" for end in KERNELS[shape]]
+        assert np.abs(found - right[name]).max(initial=0) < 2e-5
+
+
+def test_rows_far_apart_take_programs_of_their_own(package, driver) -> None:
+    """Places within the rows of one program have 32 bits."""
+    x = np.zeros((2, 1 << 20), np.float32)
+    before = len(driver.launches)
+    out = package.softmax(driver.array(x).view((2, 100), (1 << 20, 1), 0))
+    assert [launch.entry for launch in driver.launches[before:]] == ["softmax_kernel"]
+    assert np.allclose(out.copy_to_host(), 0.01)

@@ -1,0 +1,1 @@
+"""Cases of the shipped kernels over rows: softmax and layer norm."""

@@ -280,7 +280,9 @@ def matmul_parts_kernel(
     rows, columns = tile_m * block_m + inner_rows, tile_n * block_n + inner_columns
     is_inside = (rows[:, None] < M) & (columns[None, :] < N)
     size = block_m * block_n
-    places = partial + number.to(tl.int64) * parts * size + inner_rows[:, None] * block_n + inner_columns[None, :]
+    places = (
+        partial + number.to(tl.int64) * parts * size + inner_rows[:, None] * block_n + inner_columns[None, :]
+    )
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     tl.extra.cuda.gdc_wait()
     for start in range(0, parts, AT_ONCE):

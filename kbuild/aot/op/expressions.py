@@ -37,10 +37,10 @@ class OpScope:
     """Tensors that may be None."""
     constants: Collection[str] = ()
     """Compile-time integers of the kernel."""
-    values: Collection[str] = ()
-    """Whole numbers that the operator computes first."""
     unsure: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Dimensions that optional tensors alone have, and those tensors: they are known where one is given."""
+    values: Collection[str] = ()
+    """Whole numbers that the operator computes first."""
 
     @property
     def names(self) -> tuple[str, ...]:

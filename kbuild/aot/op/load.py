@@ -94,11 +94,14 @@ class _OpLoader:
         # Before outputs are made, nothing is known of them.
         early = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
         requirements = tuple(self._requirements(values.get("require", {}), early))
-        tensors = [(role, self._sized(role, tensor, early) if role == "outputs" else tensor) for role, tensor in tensors]
         let = self._values(values.get("let", {}), early, [*scope.tensors])
-        late = {"values": [value.name for value in let]}
-        early, scope = replace(early, **late), replace(scope, **late)
-        tensors = [(role, self._sized(role, tensor, early) if role == "workspaces" else tensor) for role, tensor in tensors]
+        scope = replace(scope, values=[value.name for value in let])
+        # Outputs are known while a call is traced, when there are no strides and no device.
+        late = replace(early, values=scope.values)
+        tensors = [
+            (role, self._sized(role, tensor, late if role == "workspaces" else early))
+            for role, tensor in tensors
+        ]
         launch_loader = LaunchLoader(
             self.reader, self.path, self.kernel, self.kernels, scope, scalars, self.expression
         )
@@ -206,7 +209,10 @@ class _OpLoader:
             if not self._check_name((*path, name), name, taken):
                 continue
             scope = replace(scope, values=[value.name for value in found])
-            if expression := self.condition((*path, name), text, scope):
+            expression = self.expression((*path, name), text, scope)
+            if expression and expression.kind not in ("int", "bool"):
+                self.reader.error((*path, name), f"{described(text)} is not a whole number")
+            elif expression:
                 found.append(OpValue(name, expression))
         return tuple(found)
 

@@ -27,7 +27,7 @@ SCALARS = Table(
     "scalars = { … }", OpScalar, (Key("<scalar>", (Op, "scalars"), Scalar()),), declares=True, spreads=True
 )
 
-LET = Table("let = { … }", OpValue, (Key("<value>", (OpValue, "expression"), _EXPRESSION),), declares=True)
+LET = Table("let = { … }", OpValue, (Key("<value>", (Op, "values"), _EXPRESSION),), declares=True)
 
 DTYPES = Table(
     "dtypes = { … }",

@@ -27,7 +27,10 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
         status = PyErr_Occurred() ? no_address(kernel, index) : locate_address(kernel, index, call);
     } else if (is_torch_tensor(value)) {
         status = read_torch_tensor(kernel, index, value, call, &type);
-    } else if ((interface = PyObject_GetAttr(value, names.array_interface))) {
+    } else if ((interface = PyObject_GetAttr(value, names.array_interface)) && !says_stream(interface) && PyObject_HasAttr(value, names.dlpack)) {
+        Py_DECREF(interface); /* DLPack's exporter is told for whom the array has to be ready. */
+        status = read_dlpack(kernel, index, value, call, &type);
+    } else if (interface) {
         status = read_array_interface(kernel, index, interface, call, &type);
     } else if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
         return -1;

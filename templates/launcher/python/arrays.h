@@ -230,6 +230,13 @@ static Interface open_interface(PyObject *interface)
 #undef ENTRY
 }
 
+/* Whether an interface says on which stream its array will be ready; None says that it is ready.  Interfaces of version 2, such as
+   those of JAX, have no such entry, and their arrays may still be written. */
+static int says_stream(PyObject *interface)
+{
+    return !PyDict_Check(interface) || PyDict_GetItemString(interface, "stream");
+}
+
 static void close_interface(Interface *entries)
 {
     Py_XDECREF(entries->data);

@@ -97,6 +97,23 @@ def test_an_array_through_dlpack_is_ready_where_the_launch_is(world: Make) -> No
     assert out.copy_to_host().tolist() == [10] * 64
 
 
+def test_an_interface_without_streams_gives_way_to_dlpack(world: Make) -> None:
+    """Arrays of JAX have both: only DLPack waits for what writes them."""
+    here = world("sm_90", streams="late")
+    x, out = here.driver.array(numpy.ones(64, "f4")), here.driver.empty(64, "f4")
+    entries = {name: value for name, value in x.__cuda_array_interface__.items() if name != "stream"}
+
+    class Both(DLPack):
+        __cuda_array_interface__ = entries | {"version": 2}
+
+    both = Both(x)
+    here.package.launch.vector_add(both, both, out, 64)
+    assert both.asked == [1, 1] and out.copy_to_host().tolist() == [2] * 64
+    Both.__cuda_array_interface__["stream"] = None
+    here.package.launch.vector_add(both, both, out, 64)
+    assert both.asked == [1, 1], "None says that the array is ready"
+
+
 def test_empty_arrays_have_no_address_and_launch_nothing(world: Make) -> None:
     here = world("sm_90")
     nothing = here.driver.empty(0, "f4")

@@ -58,7 +58,9 @@ def test_arrays_of_dlpack(driver: FakeDriver) -> None:
     buffer = device.allocate(256, stream=device.default_stream)
 
     class Tensor:
-        """What a library with DLPack alone has."""
+        """What JAX has: an interface that does not say when the array is ready, and DLPack."""
+
+        __cuda_array_interface__ = {"version": 2}
 
         def __dlpack_device__(self) -> Any:
             return buffer.__dlpack_device__()

@@ -9,7 +9,7 @@ cold L2 cache, of calls in random order (`aot/tune/interleaved.py`).  The last l
 the least; the exit code is 1 where a result is wrong.
 
 `--parts` times what the operator chooses between instead: the kernel `matmul`, and `matmul_split` with
-`matmul_parts` for each tile and number of parts that make sense.  Each is a line of JSON, for the model of clocks in
+`matmul_parts` for each tile and number of parts that make sense.  Each is a line of JSON, for the model of times in
 kernels.toml.
 """
 
@@ -45,7 +45,7 @@ LAYERS = (
     *((2112, 7168, SOME), (24576, 1536, FEW), (7168, 16384, MANY), (7168, 2048, SOME)),
 )
 """Columns, the length of the sums, and the rows that are timed."""
-TILES = ((16, 64), (64, 128), (128, 128), (128, 256))
+TILES = ((16, 64), (64, 128), (128, 256))
 """Those of `matmul_split`."""
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 

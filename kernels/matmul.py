@@ -9,9 +9,11 @@ which are read along K in steps of BLOCK_K:
             accumulator += tile of A · tile of B
         store the accumulator
 
-There are two kernels.  Read `matmul_persistent_kernel` first: it loads and stores tiles by tensor descriptors
-and is the shorter one.  `matmul_kernel` takes plain pointers and any strides; where hints show that the tiles
-are boxes of aligned rows, the compiler loads them by TMA all the same.
+There are three ways.  Read `matmul_persistent_kernel` first: it loads and stores tiles by tensor descriptors
+and is the shortest one.  `matmul_kernel` takes plain pointers and any strides; where hints show that the tiles
+are boxes of aligned rows, the compiler loads them by TMA all the same.  `matmul_split_kernel` is for fewer
+tiles than multiprocessors, or few in a last round: several programs share a tile along K, and
+`matmul_parts_kernel` adds what each of them has.
 """
 
 import triton
@@ -19,7 +21,7 @@ import triton.language as tl
 
 
 @triton.jit
-def grouped_tile(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+def grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M: tl.constexpr):
     """Row and column of a tile by its number.
 
     Programs with numbers next to each other run at the same time and share the L2 cache.  Numbered row by
@@ -43,19 +45,22 @@ def store_part(matrix, values, rows, columns, M, N):
 
 
 @triton.jit
-def matmul_of_tile(
+def sums_of_tile(
     tile,
     left,
     right,
-    out,
     shape,
+    first,
+    last,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     FIRST_N: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
-    """Makes one tile of C.  A matrix is a pointer with its two strides.
+    """The sums of one tile of C, in fp32, over `first` to `last` along K, where the pointers of A and B begin: of
+    FIRST_N columns and of the rest, or twice the same where there is no rest.  A matrix is a pointer with its
+    two strides.
 
     Blocks have powers of two of rows and columns.  A tile may be two of them that share their rows, and so
     the loads of A: FIRST_N columns, and the rest of BLOCK_N.
@@ -85,7 +90,7 @@ def matmul_of_tile(
         rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
         rest_accumulator = tl.zeros((BLOCK_M, BLOCK_N - FIRST_N), dtype=tl.float32)
         rest_tile = b + depth[:, None] * stride_bk + rest.to(tl.int64)[None, :] * stride_bn
-    for start in tl.range(0, K, BLOCK_K, warp_specialize=SPECIALIZE):
+    for start in tl.range(first, last, BLOCK_K, warp_specialize=SPECIALIZE):
         # The last step may have fewer than BLOCK_K: zeros add nothing.
         a_values = tl.load(a_tile, mask=in_a[:, None] & (depth[None, :] < K - start), other=0.0)
         b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & in_b[None, :], other=0.0)
@@ -98,6 +103,34 @@ def matmul_of_tile(
             rest_accumulator = tl.dot(a_values, rest_values, rest_accumulator)
             rest_tile += BLOCK_K * stride_bk
     if FIRST_N < BLOCK_N:
+        return accumulator, rest_accumulator
+    else:
+        return accumulator, accumulator
+
+
+@triton.jit
+def matmul_of_tile(
+    tile,
+    left,
+    right,
+    out,
+    shape,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FIRST_N: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
+):
+    """Makes one tile of C: `sums_of_tile` over all of K, stored."""
+    tile_m, tile_n = tile
+    M, N, K = shape
+    accumulator, rest_accumulator = sums_of_tile(
+        tile, left, right, shape, 0, K, BLOCK_M, BLOCK_N, BLOCK_K, FIRST_N, SPECIALIZE
+    )
+    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tile_n * BLOCK_N + tl.arange(0, FIRST_N)
+    if FIRST_N < BLOCK_N:
+        rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
         store_part(out, accumulator, rows, columns, M, N)
         store_part(out, rest_accumulator, rows, rest, M, N)
     elif SPECIALIZE:
@@ -163,6 +196,100 @@ def matmul_kernel(
             tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
         tile = (tile_m, tile_n)
         matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N)
+
+
+@triton.jit
+def matmul_split_kernel(
+    a,
+    b,
+    c,
+    partial,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    whole,
+    parts,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """The first `whole` programs make a tile of C each; each other tile has as many programs as it has `parts`, which
+    write their sums over a part of K to `partial`, for `matmul_parts_kernel` to add.
+
+    `partial` has room for BLOCK_M·BLOCK_N fp32 for each part of each of these tiles."""
+    tl.extra.cuda.gdc_launch_dependents()
+    program = tl.program_id(0)
+    is_whole = program < whole
+    share = tl.maximum(program - whole, 0)
+    tile = tl.where(is_whole, program, tl.maximum(whole, 0) + share // parts)
+    part = share % parts
+    # Parts differ by one step at most.  A quotient of products is never negative for all the compiler knows of
+    # the arguments, which TMA requires of an index.
+    steps = tl.cdiv(K, BLOCK_K)
+    first = tl.where(is_whole, 0, part * steps // parts * BLOCK_K)
+    last = tl.where(is_whole, K, tl.minimum(K, (part + 1) * steps // parts * BLOCK_K))
+    tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    left = (a + first.to(tl.int64) * stride_ak, stride_am, stride_ak)
+    right = (b + first.to(tl.int64) * stride_bk, stride_bk, stride_bn)
+    sums, _ = sums_of_tile(
+        (tile_m, tile_n), left, right, (M, N, K), first, last, BLOCK_M, BLOCK_N, BLOCK_K, BLOCK_N, False
+    )
+    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    if is_whole:
+        store_part((c, stride_cm, 1), sums, rows, columns, M, N)
+    else:
+        place = partial + share.to(tl.int64) * (BLOCK_M * BLOCK_N)
+        places = place + tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+        tl.store(places, sums, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@triton.jit
+def matmul_parts_kernel(
+    partial,
+    c,
+    M,
+    N,
+    stride_cm,
+    whole,
+    parts,
+    block_m,
+    block_n,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Adds the parts of the tiles from number `whole` on, in the order of their numbers, so that the result is the same
+    each time; tiles have `block_m` rows and `block_n` columns, and a program adds ROWS·COLUMNS of them.
+
+    It may begin while those that write the parts still run (`launch_pdl`), for it waits for them."""
+    across = block_n // COLUMNS
+    pieces = block_m // ROWS * across
+    number = tl.program_id(0) // pieces
+    piece = tl.program_id(0) % pieces
+    tile_m, tile_n = grouped_tile(whole + number, M, N, block_m, block_n, GROUP_M)
+    inner_rows = piece // across * ROWS + tl.arange(0, ROWS)
+    inner_columns = piece % across * COLUMNS + tl.arange(0, COLUMNS)
+    rows, columns = tile_m * block_m + inner_rows, tile_n * block_n + inner_columns
+    is_inside = (rows[:, None] < M) & (columns[None, :] < N)
+    size = block_m * block_n
+    places = (
+        partial + number.to(tl.int64) * parts * size + inner_rows[:, None] * block_n + inner_columns[None, :]
+    )
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    tl.extra.cuda.gdc_wait()
+    for start in range(0, parts, AT_ONCE):
+        for part in tl.static_range(AT_ONCE):
+            total += tl.load(places + part * size, mask=is_inside & (start + part < parts), other=0.0)
+        places += AT_ONCE * size
+    store_part((c, stride_cm, 1), total, rows, columns, M, N)
 
 
 @triton.jit

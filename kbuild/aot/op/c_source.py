@@ -125,7 +125,8 @@ class _Printer:
         self._integers: dict[str, str] = {name: f"INT64_C({value})" for name, value in table.constants}
         self._integers["num_sms"] = "f->num_sms"
         self._numbers: dict[str, str] = {}
-        for number, name in enumerate(op.dims):
+        named = (*op.dims, *(value.name for value in op.values))
+        for number, name in enumerate(named):
             self._integers[name] = f"f->sizes[{number}]"
         for number, scalar in enumerate(op.scalars):
             if scalar.kind == "float":

@@ -39,6 +39,13 @@ class OpScope:
     """Compile-time integers of the kernel."""
     unsure: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Dimensions that optional tensors alone have, and those tensors: they are known where one is given."""
+    values: Collection[str] = ()
+    """Whole numbers that the operator computes first."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What an argument of the same name is bound to: dimensions, scalars and values."""
+        return (*self.dims, *self.scalars, *self.values)
 
 
 @dataclass(frozen=True)
@@ -90,16 +97,18 @@ def parse(text: str, scope: OpScope, where: str) -> OpExpression:
     plain = ast.unparse(renamer.visit(tree))
     names = [
         *scope.dims,
+        *scope.values,
         *(name for name, kind in scope.scalars.items() if kind in ("int", "bool")),
         *(stride_name(*stride) for stride in renamer.strides),
         *(given_name(name) for name in scope.optional),
         *(aligned_name(name) for name in scope.tensors),
-        *(name for name in scope.constants if name not in scope.dims and name not in scope.scalars),
+        *(name for name in scope.constants if name not in {*scope.dims, *scope.scalars, *scope.values}),
         expressions.NUM_SMS,
     ]
     renamer.check_known()
     strides = tuple(dict.fromkeys(renamer.strides))
-    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*scope.dims, *scope.scalars}
+    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    own -= {*scope.dims, *scope.scalars, *scope.values}
     constants = tuple(sorted(own & {*scope.constants}))
     if not _is_number(tree, scope):
         expressions.parse(plain, names, where)
@@ -154,9 +163,11 @@ class _Renamer(ast.NodeTransformer):
         if scope.scalars.get(name) == "str":
             raise self._fail(f'"{name}" is a word', "words are bound to axes of the matrix, by themselves")
         if not any(
-            name in known for known in (scope.dims, scope.scalars, scope.constants, [expressions.NUM_SMS])
+            name in known
+            for known in (scope.dims, scope.scalars, scope.values, scope.constants, [expressions.NUM_SMS])
         ):
             known = [*scope.dims, *(name for name, kind in scope.scalars.items() if kind != "str")]
+            known += scope.values
             known += [name for name in sorted(scope.constants) if name not in known]
             raise self._fail(
                 f'unknown name "{name}"',

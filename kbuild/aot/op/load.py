@@ -18,7 +18,7 @@ from kbuild.aot.op import schema
 from kbuild.aot.op.expressions import OpExpression, OpScope, parse
 from kbuild.aot.op.load_backward import check_backward, read_backward
 from kbuild.aot.op.load_launch import LaunchLoader
-from kbuild.aot.op.model import Op, OpRequirement, OpScalar, OpTensor
+from kbuild.aot.op.model import Op, OpRequirement, OpScalar, OpTensor, OpValue
 from kbuild.aot.op.shapes import MAX_TENSORS, check_words, is_name, words_of
 from kbuild.errors import ManifestError, nearest
 
@@ -94,7 +94,14 @@ class _OpLoader:
         # Before outputs are made, nothing is known of them.
         early = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
         requirements = tuple(self._requirements(values.get("require", {}), early))
-        tensors = [(role, self._sized(role, tensor, early)) for role, tensor in tensors]
+        let = self._values(values.get("let", {}), early, [*scope.tensors])
+        scope = replace(scope, values=[value.name for value in let])
+        # Outputs are known while a call is traced, when there are no strides and no device.
+        late = replace(early, values=scope.values)
+        tensors = [
+            (role, self._sized(role, tensor, late if role == "workspaces" else early))
+            for role, tensor in tensors
+        ]
         launch_loader = LaunchLoader(
             self.reader, self.path, self.kernel, self.kernels, scope, scalars, self.expression
         )
@@ -111,6 +118,7 @@ class _OpLoader:
             outputs=(),
             workspaces=(),
             scalars=scalars,
+            values=let,
             requirements=requirements,
             launches=launches,
             returns=(),
@@ -188,6 +196,25 @@ class _OpLoader:
                 continue
             self.reader.error((*self.path, "autocast"), message, "leave out autocast")
             return
+
+    def _values(
+        self, given: Mapping[str, Any], scope: OpScope, tensors: Sequence[str]
+    ) -> tuple[OpValue, ...]:
+        """The numbers that the operator computes first, each of which may name those before it."""
+        path = (*self.path, "let")
+        taken = dict.fromkeys(tensors, "tensor") | dict.fromkeys(scope.dims, "dimension")
+        taken |= dict.fromkeys(scope.scalars, "scalar") | {NUM_SMS: "number of multiprocessors"}
+        found: list[OpValue] = []
+        for name, text in checked(self.reader, path, given, schema.LET).items():
+            if not self._check_name((*path, name), name, taken):
+                continue
+            scope = replace(scope, values=[value.name for value in found])
+            expression = self.expression((*path, name), text, scope)
+            if expression and expression.kind not in ("int", "bool"):
+                self.reader.error((*path, name), f"{described(text)} is not a whole number")
+            elif expression:
+                found.append(OpValue(name, expression))
+        return tuple(found)
 
     def _requirements(self, given: Mapping[str, Any], scope: OpScope) -> Iterator[OpRequirement]:
         """Conditions with their messages."""

@@ -132,7 +132,7 @@ class LaunchLoader:
                 values.append((argument.name, bound))
         for axis in kernel.matrix:
             given = all_given.get(axis.name, nothing)
-            is_known = axis.name in scope.dims or axis.name in scope.scalars
+            is_known = axis.name in scope.names
             if given.is_wrong or (not given.texts and not is_known and _is_implied(axis)):
                 continue
             if bound := self._value(given, axis.name, kernel, scope):
@@ -174,8 +174,8 @@ class LaunchLoader:
 
     def _value(self, given: _Given, name: str, kernel: Kernel, scope: OpScope) -> tuple[OpExpression, ...]:
         """The expressions that an argument or axis is bound to."""
-        if not given.texts and name not in scope.dims and name not in scope.scalars:
-            known = ", ".join([*scope.dims, *scope.scalars])
+        if not given.texts and name not in scope.names:
+            known = ", ".join(scope.names)
             self.reader.error(
                 given.place,
                 f'nothing is bound to the argument "{name}" of {kernel.name}',

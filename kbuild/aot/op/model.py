@@ -64,6 +64,14 @@ class OpScalar:
 
 
 @dataclass(frozen=True)
+class OpValue:
+    """A whole number that follows from a call, and that other expressions name."""
+
+    name: str
+    expression: OpExpression
+
+
+@dataclass(frozen=True)
 class OpRequirement:
     """What has to hold of a call."""
 
@@ -118,6 +126,9 @@ class Op:
     scalars: tuple[OpScalar, ...] = ()
     """Numbers, flags and words with their defaults, as `eps = 1e-5`, or expressions in quotes, as `"D ** -0.5"`;
     `"int"`, `"float"`, `"bool"` and `"str"` for those that have to be given, and `"'none'"` for a word."""
+    values: tuple[OpValue, ...] = ()
+    """Whole numbers computed once for each call, as `parts = "2 if M <= 64 else 1"`, which those after them, workspaces
+    and launches name; they follow from what is known of inputs and scalars, and from `num_sms`."""
     requirements: tuple[OpRequirement, ...] = ()
     """Conditions with the message of the error where they do not hold, as `"H % G == 0" = "…"`."""
     launches: tuple[OpLaunch, ...] = ()
@@ -143,6 +154,7 @@ class Op:
     def expressions(self) -> tuple[OpExpression, ...]:
         """All of its expressions."""
         found: list[OpExpression | None] = [scalar.computed for scalar in self.scalars]
+        found += [value.expression for value in self.values]
         found += [requirement.condition for requirement in self.requirements]
         found += [size for tensor in self.tensors for size in tensor.sizes]
         found += [launch.when for launch in self.launches]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbuild.aot.manifest.kinds import ListOf, Name, OneOf, Pattern, Scalar, Text
 from kbuild.aot.manifest.table import Key, Table
-from kbuild.aot.op.model import Op, OpBackward, OpLaunch, OpRequirement, OpScalar, OpTensor
+from kbuild.aot.op.model import Op, OpBackward, OpLaunch, OpRequirement, OpScalar, OpTensor, OpValue
 
 _EXPRESSION = Text(what="an expression in quotes")
 _NAMES = ListOf(item=Text(what="a name"), what="a list of names", unique=True)
@@ -26,6 +26,8 @@ WORKSPACES = _tensors("workspaces = { … }", "workspaces")
 SCALARS = Table(
     "scalars = { … }", OpScalar, (Key("<scalar>", (Op, "scalars"), Scalar()),), declares=True, spreads=True
 )
+
+LET = Table("let = { … }", OpValue, (Key("<value>", (Op, "values"), _EXPRESSION),), declares=True)
 
 DTYPES = Table(
     "dtypes = { … }",
@@ -113,6 +115,7 @@ OP = Table(
         Key("outputs", (Op, "outputs"), OUTPUTS),
         Key("workspaces", (Op, "workspaces"), WORKSPACES),
         Key("scalars", (Op, "scalars"), SCALARS),
+        Key("let", (Op, "values"), LET),
         Key(
             "optional",
             (OpTensor, "is_optional"),
@@ -157,5 +160,5 @@ OP = Table(
     ),
 )
 
-TABLES = (OP, INPUTS, OUTPUTS, WORKSPACES, SCALARS, DTYPES, BIND, REQUIRE, LAUNCH, BACKWARD)
+TABLES = (OP, INPUTS, OUTPUTS, WORKSPACES, SCALARS, LET, DTYPES, BIND, REQUIRE, LAUNCH, BACKWARD)
 """All of them, in the order in which they are read."""

@@ -52,8 +52,8 @@ class OperatorTable:
 
     @cached_property
     def dims(self) -> tuple[str, ...]:
-        """The names of dimensions, then the other words of shapes, by number."""
-        named = self.op.dims
+        """The names of dimensions, those of computed values, then the other words of shapes, by number."""
+        named = (*self.op.dims, *(value.name for value in self.op.values))
         words = (word for tensor in self.op.tensors for word in tensor.dims)
         return (*named, *(word for word in dict.fromkeys(words) if word.removeprefix("*") not in named))
 
@@ -63,13 +63,12 @@ class OperatorTable:
 
     @cached_property
     def computed(self) -> tuple[tuple[int, OpExpression], ...]:
-        """Dimensions of outputs and workspaces, and their expressions."""
-        found = {
-            self.dim(word): size
-            for tensor in self.op.tensors
-            for word, size in zip(tensor.dims, tensor.sizes)
-            if size is not None
-        }
+        """Computed values, then the dimensions of outputs and workspaces, and their expressions."""
+        found = {self.dims.index(value.name): value.expression for value in self.op.values}
+        for tensor in self.op.tensors:
+            for word, size in zip(tensor.dims, tensor.sizes):
+                if size is not None:
+                    found.setdefault(self.dim(word), size)
         return tuple(found.items())
 
     @property

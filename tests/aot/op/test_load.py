@@ -37,7 +37,38 @@ def test_a_kernel_like_another_has_no_operator_of_it(folder) -> None:
     assert loaded(folder, text).kernel("again").op is None
 
 
+def test_values_name_those_before_them(folder) -> None:
+    text = MANIFEST.replace(
+        'workspaces = { partial = "cdiv(shape, BLOCK * STEPS)" }',
+        'let = { each = "BLOCK * STEPS", count = "cdiv(shape, each)" }\nworkspaces = { partial = "count" }',
+    ).replace('count = "cdiv(shape, BLOCK * STEPS)" } }]', "} }]")
+    op = loaded(folder, text).kernel("sum").op
+    assert op is not None
+    assert [value.name for value in op.values] == ["each", "count"]
+    assert [(name, several[0].text) for name, several in op.launches[1].values] == [("count", "count")]
+
+
 MISTAKES = {
+    "a value with the name of a dimension": (
+        "workspaces = { partial =",
+        'let = { shape = "1" }\nworkspaces = { partial =',
+        'op.let.shape: a dimension has the name "shape"',
+    ),
+    "a value of a later one": (
+        "workspaces = { partial =",
+        'let = { one = "two", two = "2" }\nworkspaces = { partial =',
+        'op.let.one: unknown name "two" in "two"',
+    ),
+    "a value with a fraction": (
+        "workspaces = { partial =",
+        'let = { half = "shape / 2" }\nworkspaces = { partial =',
+        'op.let.half: "shape / 2" is not a whole number',
+    ),
+    "an output whose size is a value": (
+        'outputs = { made = "" }',
+        'outputs = { made = "two" }\nlet = { two = "2" }',
+        'op.outputs.made: unknown name "two" in "two"',
+    ),
     "an unknown tensor": (
         'stride(x, N)"',
         'stride(z, N)"',

@@ -1,0 +1,113 @@
+"""The shipped operator `matmul` where tiles are fewer than multiprocessors, or few in a last round: built for fp16 with
+one configuration for whole tiles, over the fake driver."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.emulator.driver import FakeDriver
+from kbuild.emulator.driver.devices import Device
+
+ROOT = Path(__file__).resolve().parents[3]
+RANDOM = np.random.default_rng(11)
+PACKAGE = '[package]\nname = "split_matmul"\nversion = "0.1"\narchs = ["sm_90"]\n'
+PLAIN = "config = [{ BLOCK_M = 64, BLOCK_N = 64, num_warps = 4, num_stages = 2 }]"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """The package, built."""
+    folder = tmp_path_factory.mktemp("split")
+    (folder / "kernels").mkdir()
+    (folder / "kernels/matmul.py").write_bytes((ROOT / "kernels/matmul.py").read_bytes())
+    tables = (ROOT / "kernels.toml").read_text().split("[[kernel]]\n")
+    wanted = [f"[[kernel]]\n{each}" for each in tables if re.match('name = "matmul(_split|_parts)?"\n', each)]
+    text = "".join(wanted).replace('dtype = ["fp16", "bf16", "fp32"]', 'dtype = ["fp16"]')
+    text = re.sub(r"\[kernel\.tune\]\n.*?(?=\[kernel\.op\])", "", text, flags=re.DOTALL)
+    text = re.sub(r"config = \[\n  # sm_80.*?^\]", PLAIN, text, count=1, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r".*(sm_80|fp32|bf16).*\n", "", text.replace("*fp32", "*f32")).replace("*f32", "*fp32")
+    (folder / "kernels.toml").write_text(f"schema = 1\n{PACKAGE}\n{text}")
+    result = build(BuildOptions(project=folder, environment=dict(os.environ)), Progress())
+    assert not result.failures and result.wheel is not None
+    with zipfile.ZipFile(result.wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def driver(root) -> Iterator[FakeDriver]:
+    """A device with three multiprocessors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Device, "multiprocessors", 3)
+        with FakeDriver(["sm_90"], builds=[root / "build"]) as driver:
+            yield driver
+
+
+@pytest.fixture(scope="module")
+def matmul(root, driver) -> Iterator[Callable[..., Any]]:
+    """The operator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
+        patch.syspath_prepend(str(root / "site"))
+        yield importlib.import_module("split_matmul").matmul
+    for module in [module for module in sys.modules if module.partition(".")[0] == "split_matmul"]:
+        del sys.modules[module]
+
+
+def product(driver, matmul, m: int, n: int, k: int, is_row_major: bool) -> tuple[np.ndarray, list]:
+    """What the operator makes of random matrices, having compared it, and its launches."""
+    a, b = (RANDOM.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    before = len(driver.launches)
+    right = driver.array(b) if is_row_major else driver.array(b.T.copy()).view((k, n), (1, k))
+    operands = driver.array(a), right
+    out = matmul(*operands).copy_to_host()
+    launches = driver.launches[before:]
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(out - expected).max() <= 2e-3 * np.abs(expected).max()
+    assert (matmul(*operands).copy_to_host() == out).all(), "the order of the sums is fixed"
+    return out, launches
+
+
+@pytest.mark.parametrize("is_row_major", [True, False])
+@pytest.mark.parametrize(("m", "n", "k"), [(13, 56, 4104), (40, 128, 6144)])
+def test_one_tile_is_divided_among_all_multiprocessors(driver, matmul, m, n, k, is_row_major) -> None:
+    _, launches = product(driver, matmul, m, n, k, is_row_major)
+    assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
+    assert launches[0].grid == (3, 1, 1)
+
+
+def test_the_tiles_of_the_last_round_alone_are_divided(driver, matmul) -> None:
+    _, launches = product(driver, matmul, 136, 512, 1536, True)
+    assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
+    assert launches[0].grid == (6, 1, 1), "three tiles, and three parts of the fourth"
+
+
+def test_little_work_is_not_divided(driver, matmul) -> None:
+    _, launches = product(driver, matmul, 16, 64, 256, True)
+    assert [launch.entry for launch in launches] == ["matmul_kernel"]
+
+
+def test_rows_that_begin_anywhere_are_not_divided(driver, matmul) -> None:
+    _, launches = product(driver, matmul, 13, 56, 2049, True)
+    assert [launch.entry for launch in launches] == ["matmul_kernel"]
+
+
+def test_an_output_that_begins_anywhere_is_not_divided(driver, matmul) -> None:
+    memory = driver.array(np.zeros((16, 57), np.float16))
+    a, b = np.ones((16, 4096), np.float16), np.ones((4096, 56), np.float16)
+    matmul(driver.array(a), driver.array(b), out=memory.view((16, 56), (57, 1)))
+    assert driver.launches[-1].entry == "matmul_kernel"
+    written = memory.copy_to_host()
+    assert (written[:, :56] == 4096).all() and (written[:, 56] == 0).all()

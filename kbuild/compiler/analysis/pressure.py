@@ -58,7 +58,10 @@ def resident_programs(func: Func, warps: int, limits: Limits) -> int | None:
     if alive < _ALIVE:
         return None
     registers = min(limits.registers_for(32 * warps), int(_SHARE * alive) + _OTHERS)
-    return max(1, limits.programs(func.attrs.get("shared", 0), warps, registers))
+    registers += -registers % 8
+    # One that nearly fits is let in: losing it costs more than a few delayed loads.
+    fitting = -(-limits.register_file // (32 * warps * registers))
+    return max(1, min(fitting, limits.programs(func.attrs.get("shared", 0), warps)))
 
 
 def _data(values: Iterable[Value]) -> float:

@@ -38,7 +38,7 @@ tt.func @f(%n: i32, %z: {tensor}, {pointers}) attributes {{num_warps = 4}} {{
 
 def test_loops_that_load_much_have_the_registers_for_it() -> None:
     found = [resident_programs(function(size, looping=True), 4, LIMITS) for size in (2048, 4096, 16384)]
-    assert found == [5, 3, 2], "255 registers are all there are"
+    assert found == [6, 4, 2], "255 registers are all there are"
 
 
 @pytest.mark.parametrize(("size", "looping"), [(256, True), (4096, False)])

@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # Before Python 3.11.
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 from kbuild.aot.manifest import expressions  # noqa: E402
 
 Configuration = dict[str, Any]

@@ -2,34 +2,99 @@
 
 A value is alive in its block from where it is defined to the last operation that uses it, or holds one that does; and
 all through the regions of operations between the two.
+
+It follows how many programs a multiprocessor should have: ptxas hopes for many, and puts loads right before what uses
+them, one behind the other, to have fewer registers.  Then hardly any is on its way while another is waited for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.core import Block, Func, Op, Value
-from kbuild.compiler.ir.nesting import ancestor_in
+from kbuild.compiler.ir.nesting import ancestor_in, is_within
+from kbuild.compiler.ir.types import TensorType, is_pointer
+from kbuild.compiler.ops.control import For, While
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalStore
+from kbuild.compiler.ops.tensor import Load
+from kbuild.targets import Limits
+
+_LOADED = 16
+"""Elements that an iteration of a thread loads to compute with from which on their order matters."""
+_ALIVE = 48
+"""Registers of tensors from which on ptxas delays loads."""
+_SHARE, _OTHERS = 0.75, 32
+"""What ptxas needs of the registers that are alive in the order of the operations; and registers for addresses and
+counters."""
+_MOVES = (ConvertLayout, LocalAlloc, LocalStore)
+
+Count = Callable[[Iterable[Value]], float]
+"""The registers of some values."""
 
 
-def pressure(func: Func) -> dict[Op, float]:
+def pressure(func: Func, count: Count = words) -> dict[Op, float]:
     """For each operation the 32-bit registers of a thread that tensors take right after it."""
     found: dict[Op, float] = {}
-    _visit(func.body, 0.0, found)
+    _visit(func.body, 0.0, found, count)
     return found
 
 
-def _visit(block: Block, around: float, found: dict[Op, float]) -> None:
+def resident_programs(func: Func, warps: int, limits: Limits) -> int | None:
+    """How many programs may have a multiprocessor together if each has the registers for all that an iteration of its
+    loops loads; None for a function without loops that load much.
+
+    Without loops other programs' loads are on their way meanwhile: there many programs with few registers do better.
+    """
+    loops = [op for op in func.body.walk() if isinstance(op, For | While)]
+    if max((_loaded(loop) for loop in loops), default=0.0) < _LOADED:
+        return None
+    bodies = [body for loop in loops for body in loop.regions]
+    alive = max(
+        alive
+        for op, alive in pressure(func, _data).items()
+        if any(is_within(op.parent_block, body) for body in bodies)
+    )
+    if alive < _ALIVE:
+        return None
+    registers = min(limits.registers_for(32 * warps), int(_SHARE * alive) + _OTHERS)
+    registers += -registers % 8
+    # One that nearly fits is let in: losing it costs more than a few delayed loads.
+    fitting = -(-limits.register_file // (32 * warps * registers))
+    return max(1, min(fitting, limits.programs(func.attrs.get("shared", 0), warps)))
+
+
+def _data(values: Iterable[Value]) -> float:
+    """The registers of tensors but for those of pointers, which differ by constants mostly."""
+    return words(value for value in values if not is_pointer(value.type))
+
+
+def _loaded(loop: Op) -> float:
+    """How many elements of tensors an iteration loads to compute with, and not only to store them to shared memory,
+    before a barrier that ptxas does not pass."""
+    loads = (op for region in loop.regions for op in region if isinstance(op, Load))
+    types = (
+        op.results[0].type
+        for op in loads
+        if not all(isinstance(user, _MOVES) for user in op.results[0].users)
+    )
+    return sum(
+        len(t.layout.unique_registers()) for t in types if isinstance(t, TensorType) and t.layout is not None
+    )
+
+
+def _visit(block: Block, around: float, found: dict[Op, float], count: Count) -> None:
     """The operations of a block, where tensors from outside take some registers all the while."""
     places = {op: number for number, op in enumerate(block)}
     ending: dict[int, list[Value]] = {}
     for value in [*block.arguments, *(result for op in block for result in op.results)]:
         ending.setdefault(_last_use(value, block, places), []).append(value)
-    alive = around + words(block.arguments) - words(ending.get(-1, ()))
+    alive = around + count(block.arguments) - count(ending.get(-1, ()))
     for op, number in places.items():
         for region in op.regions:
-            _visit(region, alive, found)
+            _visit(region, alive, found, count)
         # What ends here makes room for the results, of which some may not be used at all.
-        alive += words(op.results) - words(ending.get(number, ()))
+        alive += count(op.results) - count(ending.get(number, ()))
         found[op] = alive
 
 

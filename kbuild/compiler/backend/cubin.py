@@ -32,6 +32,7 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _WARNING = re.compile(r"ptxas\s+warning\s*:", re.IGNORECASE)
 _VERSION = re.compile(r"release [\d.]+, V([\d.]+)")
 _THREADS = re.compile(r"\.reqntid ([\d, ]+)")
+_PROGRAMS = re.compile(r"\n\.minnctapersm \d+")
 _STAMP = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 _SURE_TO_SPILL = 2
@@ -93,8 +94,8 @@ def assemble(
     # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5
     # KB of spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.
     # Large kernels take it seconds: none is assembled twice without need.
-    is_bounded = ".minnctapersm" in ptx or ".maxnreg" in ptx
-    roomy = ptx if is_bounded else _THREADS.sub(r".reqntid \1\n.minnctapersm 1", ptx)
+    bare = _PROGRAMS.sub("", ptx)
+    roomy = ptx if ".maxnreg" in ptx else _THREADS.sub(r".reqntid \1\n.minnctapersm 1", bare)
     other = None
     if roomy != ptx and live_registers(ptx) > _SURE_TO_SPILL * limits.registers:
         other = _assemble_once(roomy, arch, tool, flags)

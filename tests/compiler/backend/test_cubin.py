@@ -152,6 +152,7 @@ CROWDED = PTX.replace(
         (PTX.replace("32 {", "512 {"), (128, 64), (128, 32), "p", "p"),  # 512 threads cannot have more.
         (PTX.replace("32 {", "16, 32 {"), (120, 64), (128, 32), "pr", "r"),
         (PTX.replace(".reqntid 32", ""), (32, 64), (255, 0), "p", "p"),
+        (PTX.replace(".reqntid 32", ".reqntid 32\n.minnctapersm 4"), (128, 64), (255, 0), "pr", "r"),
         (CROWDED, (32, 640), (255, 64), "r", "r"),
         (CROWDED, (128, 0), (255, 0), "rp", "p"),
         (CROWDED, (32, 640), (255, 0), "rp", "r"),

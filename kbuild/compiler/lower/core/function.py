@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from kbuild.compiler.analysis.pressure import resident_programs
 from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.types import I1, DescriptorType, PointerType, Type
 from kbuild.compiler.lower.core.emit import Emitter
@@ -32,6 +33,9 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
         attributes += f' "nvvm.cluster_dim"="{programs},1,1"'
     if (most := func.attrs.get("max_registers")) is not None:
         attributes += f' "nvvm.maxnreg"="{most}"'
+    elif not emit.extra_warps:
+        programs = resident_programs(func, emit.num_warps, emit.target.limits)
+        attributes += f' "nvvm.minctasm"="{programs}"' if programs else ""
     suffix = f" !dbg !{debug.subprogram}" if debug is not None else ""
     lines = [
         f'target datalayout = "{DATA_LAYOUT}"',

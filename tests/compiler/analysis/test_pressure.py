@@ -1,0 +1,76 @@
+"""How many programs a multiprocessor should have, so that their loops need not delay loads."""
+
+from __future__ import annotations
+
+import pytest
+
+import kbuild
+from kbuild.compiler.analysis.pressure import resident_programs
+from kbuild.compiler.ir.parser import parse_module
+from kbuild.targets import find_target
+
+LIMITS = find_target("sm_90").limits
+
+
+def function(size: int, looping: bool):
+    """A program of 128 threads that adds up `size` elements of fp32 of three tensors, in a loop or once."""
+    tensor = f"tensor<{size}xf32, #b>"
+    loads = "\n".join(f"    %x{i}: {tensor} = tt.load %p{i}" for i in range(3))
+    body = f"""{loads}
+    %s0: {tensor} = arith.addf %x0, %x1
+    %s1: {tensor} = arith.addf %s0, %x2
+    %next: {tensor} = arith.addf {"%sum" if looping else "%z"}, %s1"""
+    pointers = ", ".join(f"%p{i}: tensor<{size}x!tt.ptr<f32>, #b>" for i in range(3))
+    loop = f"""  %c0: i32 = arith.constant {{value = 0}}
+  %c1: i32 = arith.constant {{value = 1}}
+  %s: {tensor} = scf.for %c0, %n, %c1, init=[%z] body(%i: i32, %sum: {tensor}) {{
+{body}
+    scf.yield %next
+  }}"""
+    return parse_module(f"""\
+#b = blocked{{sizePerThread=[4], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}}
+tt.func @f(%n: i32, %z: {tensor}, {pointers}) attributes {{num_warps = 4}} {{
+{loop if looping else body}
+  tt.return
+}}
+""").kernel
+
+
+def test_loops_that_load_much_have_the_registers_for_it() -> None:
+    found = [resident_programs(function(size, looping=True), 4, LIMITS) for size in (2048, 4096, 16384)]
+    assert found == [6, 4, 2], "255 registers are all there are"
+
+
+@pytest.mark.parametrize(("size", "looping"), [(256, True), (4096, False)])
+def test_few_loads_and_straight_code_are_left_to_ptxas(size: int, looping: bool) -> None:
+    assert resident_programs(function(size, looping), 4, LIMITS) is None
+
+
+SOURCE = """\
+import triton.language as tl
+import triton
+
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for row in range(n):
+        start = row * 4 * BLOCK
+        for part in tl.static_range(4):
+            total += tl.exp(tl.load(x + start + part * BLOCK + places))
+    tl.store(out + places, total)
+"""
+
+
+def test_the_kernel_says_so_unless_its_registers_are_bounded(tmp_path) -> None:
+    source = tmp_path / "rows.py"
+    source.write_text(SOURCE)
+
+    def ptx(**options) -> str:
+        signature = {"x": "*fp32:16", "out": "*fp32:16", "n": "i32"}
+        return kbuild.compile(
+            f"{source}:rows", signature=signature, constexprs={"BLOCK": 2048}, stop="ptx", **options
+        ).asm["ptx"]
+
+    assert ".minnctapersm" in ptx()
+    assert ".minnctapersm" not in ptx(max_registers=64)

@@ -16,13 +16,14 @@ from typing import Any
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.origin import origin, watched
 from kbuild.aot.capture.serving.functions import Function
-from kbuild.aot.capture.serving.launches import Misfit
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.recording import Misses
 from kbuild.aot.capture.serving.tuners import Answer, answered, chain_of, evaluated
 
 _PACKAGES = "_kbuild_packages_1"
 """The attribute of Triton's `JITFunction` with the tuple of installed packages; the number is that of what they have."""
+_HOOKS = "_kbuild_hooks_1"
+"""The attribute with what stands in the place of Triton's functions."""
 _KNOWN = "_kbuild_known_1"
 """The attribute of a kernel with what was found of it."""
 
@@ -47,6 +48,10 @@ class Package:
         found = self._functions.get((*_name_of(kernel), digest))
         return Live(found, kernel) if found else None
 
+    def answer(self, live: Live, call: Call, chain: Sequence[Any]) -> Answer | str:
+        """How it takes a call of a kernel that it serves, through these decorators; else why it does not."""
+        return answered(live, call, chain)
+
     def refusal(self, kernel: Any) -> Exception:
         """The error for a kernel that no package serves."""
         module, name = _name_of(kernel)
@@ -67,7 +72,7 @@ class Package:
         self.misses = self.misses or (Misses(folder) if folder else None)
         module = sys.modules.get("triton.runtime.jit")
         if module is not None:
-            self._join(module)
+            self.join(module)
         elif not any(
             isinstance(finder, _PackageFinder) and finder.package is self for finder in sys.meta_path
         ):
@@ -85,22 +90,32 @@ class Package:
         if cls is not None and self in getattr(cls, _PACKAGES, ()):
             setattr(cls, _PACKAGES, tuple(one for one in getattr(cls, _PACKAGES) if one is not self))
 
-    def _join(self, module: ModuleType) -> None:
+    def join(self, module: ModuleType) -> None:
+        """Has `triton.runtime.jit` ask the package."""
         cls: Any = module.__dict__["JITFunction"]
-        known = getattr(cls, _PACKAGES, None)
-        if known is None:
+        if not hasattr(cls, _HOOKS):
             setattr(cls, _PACKAGES, ())
-            _Hooks(cls).put()
-        if self not in (known or ()):
-            setattr(cls, _PACKAGES, (*(known or ()), self))
+            setattr(cls, _HOOKS, _Hooks(cls))
+        if self not in getattr(cls, _PACKAGES):
+            setattr(cls, _PACKAGES, (*getattr(cls, _PACKAGES), self))
+        _join_tuners(sys.modules.get("triton.runtime.autotuner"))
 
 
 class _PackageFinder(Finder):
     """Installs a package when Triton is imported."""
 
     def __init__(self, package: Package) -> None:
-        super().__init__({"triton.runtime.jit": package._join})
+        super().__init__({"triton.runtime.jit": package.join, "triton.runtime.autotuner": _join_tuners})
         self.package = package
+
+
+def _join_tuners(module: ModuleType | None) -> None:
+    """Puts hooks under tuners and heuristics, if both modules are there: either may import the other."""
+    jit = sys.modules.get("triton.runtime.jit")
+    cls: Any = jit.__dict__.get("JITFunction") if jit else None
+    hooks = getattr(cls, _HOOKS, None)
+    if hooks is not None and module is not None and "Heuristics" in module.__dict__:
+        hooks.join_tuners(module)
 
 
 class _Around(threading.local):
@@ -118,17 +133,14 @@ class _Hooks:
         self._cls = cls
         self._around = _Around()
         self._lock = threading.RLock()
+        self._has_tuners = False
+        cls.run = self._jit(cls.run)
 
-    def put(self) -> None:
-        """Puts them there; classes of tuners that are not imported yet follow when they are."""
-        self._cls.run = self._jit(self._cls.run)
-        name = "triton.runtime.autotuner"
-        if name in sys.modules:
-            self._tuners(sys.modules[name])
-        else:
-            sys.meta_path.insert(0, Finder({name: self._tuners}))
-
-    def _tuners(self, module: ModuleType) -> None:
+    def join_tuners(self, module: ModuleType) -> None:
+        """Puts those of `triton.runtime.autotuner` there, once."""
+        if self._has_tuners:
+            return
+        self._has_tuners = True
         tuner, heuristics = module.__dict__["Autotuner"], module.__dict__["Heuristics"]
         tuner.run = self._autotuner(tuner.run)
         heuristics.run = self._inside(heuristics.run)
@@ -202,14 +214,15 @@ class _Hooks:
     ) -> Answer | None:
         """How the first package that can takes a call; None where Triton has to.  Raises the error of a package that is strict,
         where that does not take the call either."""
-        reasons: dict[int, str] = {}
+        reasons: list[str] = []
         lives = self._lives(packages, kernel)
         strict = next((package for package in packages if package.strict), None)
-        for number, live in enumerate(lives):
+        for package, live in lives:
             try:
-                return answered(live, call, chain)
-            except Misfit as misfit:
-                reasons[number] = str(misfit)
+                answer = package.answer(live, call, chain)
+                if not isinstance(answer, str):
+                    return answer
+                reasons.append(answer)
             except TypeError:  # Arguments that the kernel does not have, of which Triton says it best.
                 if strict:
                     raise
@@ -222,20 +235,23 @@ class _Hooks:
         if not lives:
             owner = next((one for one in packages if one.strict and one.knows(kernel)), strict)
             raise owner.refusal(kernel)
-        values, options = lives[0].bind(call.args, call.kwargs, frozenset(config))
-        raise lives[0].function.refused(values, options, reasons[0])
+        refusing = next((number for number, (package, _) in enumerate(lives) if package.strict), 0)
+        live = lives[refusing][1]
+        values, options = live.bind(call.args, call.kwargs, frozenset(config))
+        raise live.function.refused(values, options, reasons[refusing])
 
-    def _lives(self, packages: Sequence[Package], kernel: Any) -> Sequence[Live]:
+    def _lives(self, packages: Sequence[Package], kernel: Any) -> Sequence[tuple[Package, Live]]:
         """What packages have for a kernel, by its digest, which is made again when something that it depends on has changed."""
         known = kernel.__dict__.get(_KNOWN)
         if known is not None and known[0] is packages and all(map(_is_as_before, known[1])):
             return known[2]
         with self._lock:
-            lives: tuple[Live, ...] = ()
+            lives: list[tuple[Package, Live]] = []
             depends: list[tuple[Any, str, Any]] = []
             if any(package.knows(kernel) for package in packages):
                 depends, digest = watched(kernel), origin(kernel)["digest"]
-                lives = tuple(filter(None, (package.serve(kernel, digest) for package in packages)))
+                found = ((package, package.serve(kernel, digest)) for package in packages)
+                lives = [(package, live) for package, live in found if live is not None]
             kernel.__dict__[_KNOWN] = (packages, depends, lives)
             return lives
 

@@ -32,9 +32,19 @@ def chain_of(decorator: Any) -> tuple[Any, list[Any]]:
     return decorator, found
 
 
-def answered(live: Live, call: Call, decorators: Sequence[Any] = ()) -> Answer:
-    """How a package takes a call that goes through these decorators.  Raises Misfit where it does not, and TypeError where the
-    kernel has no such arguments."""
+def answered(live: Live, call: Call, decorators: Sequence[Any] = ()) -> Answer | str:
+    """How a package takes a call that goes through these decorators; why it does not, where that is so.  Raises TypeError where
+    the kernel has no such arguments.
+
+    The reason is no exception, since packages call this of each other, whose classes are not the same.
+    """
+    try:
+        return _answer(live, call, decorators)
+    except Misfit as misfit:
+        return str(misfit)
+
+
+def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
     if not decorators:
         values, options = live.bind(call.args, call.kwargs)
         return Answer(live, live.function.find(values, options, call.warmup), values)

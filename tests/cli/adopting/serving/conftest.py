@@ -21,7 +21,7 @@ from tests.cli.adopting.conftest import STAND_IN
 from tests.cli.adopting.serving.tensors import torch_over
 
 ROOT = Path(__file__).resolve().parents[4]
-MODULES = ("adopt", "other", "tiny_ops", "triton", "torch")
+MODULES = ("adopt", "other", "tiny_ops", "triton", "torch", "tuned", "tuned_kernels")
 
 
 @pytest.fixture(scope="session")
@@ -98,17 +98,17 @@ def world(
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     for folder in (site, STAND_IN, tmp_path):
         monkeypatch.syspath_prepend(str(folder))
-    before = _taken()
+    before = taken()
     sys.modules["torch"] = torch_over(driver)
     world = World(driver, project, tmp_path)
     world._seen = len(driver.launches)
     yield world
     assert not driver.findings
-    _taken()
+    taken()
     sys.modules.update(before)
 
 
-def _taken() -> dict[str, ModuleType]:
+def taken() -> dict[str, ModuleType]:
     """Takes out the modules that tests import of their own, and says which they were."""
     names = [name for name in sys.modules if name.partition(".")[0] in MODULES]
     return {name: sys.modules.pop(name) for name in names}

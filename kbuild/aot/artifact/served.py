@@ -9,7 +9,7 @@ from kbuild.aot.capture.adopt.calls import IGNORED
 from kbuild.aot.capture.serving.facts import ServedArgument, ServedFunction, ServedLaunch
 from kbuild.aot.manifest.descriptors import parts
 from kbuild.aot.manifest.expand import Variant
-from kbuild.aot.manifest.model import Kernel, Value
+from kbuild.aot.manifest.model import Axis, Kernel, Value
 from kbuild.options import CUDA, TRITON, options
 
 
@@ -85,12 +85,22 @@ def _row(variant: Variant, columns: Sequence[str]) -> tuple[Value, ...]:
 def _arguments(kernel: Kernel) -> Iterator[ServedArgument]:
     """The parameters that are arguments; elements of tuples are arguments of their own, `strides_0`, `strides_1`."""
     types = {argument.name: argument.type for argument in kernel.args}
+    kinds = {name: _kind(type_, kernel.matrix) for name, type_ in types.items()}
     for name, is_constexpr, *_ in kernel.parameters:
         if name in types:
             found = parts(types[name])
             padding = "nan" if "]:nan" in types[name] else "zero"
-            yield ServedArgument(name, block=found[1] if found else (), padding=padding)
+            yield ServedArgument(name, (kinds[name],), block=found[1] if found else (), padding=padding)
         elif not is_constexpr:
-            elements = sum(re.fullmatch(rf"{re.escape(name)}_\d+", other) is not None for other in types)
+            elements = [other for other in types if re.fullmatch(rf"{re.escape(name)}_\d+", other)]
             if elements:
-                yield ServedArgument(name, elements)
+                yield ServedArgument(name, tuple(kinds[other] for other in elements), is_tuple=True)
+
+
+def _kind(type_: str, axes: Sequence[Axis]) -> str:
+    """What a call gives for a type."""
+    if type_.startswith(("*", "tensordesc<")):
+        return "pointer"
+    values = {f"{{{axis.name}}}": str(axis.values[0]) for axis in axes}
+    word = values.get(type_, type_).partition(":")[0]
+    return "bool" if word == "i1" else "integer" if word[0] in "iu" else "float"

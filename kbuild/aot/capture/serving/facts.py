@@ -12,8 +12,9 @@ class ServedArgument:
     """A run-time argument of a call, and what a launch of the package takes for it."""
 
     name: str
-    elements: int = -1
-    """How many arguments a tuple stands for; -1 where it is none."""
+    kinds: tuple[str, ...]
+    """`pointer`, `float`, `integer` or `bool`; of a tuple that of each element."""
+    is_tuple: bool = False
     block: tuple[str, ...] = ()
     """Of a tensor descriptor, the sizes of its block: numbers, or names of compile-time values."""
     padding: str = "zero"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.aot.capture.serving.facts import ServedArgument, ServedLaunch, Value
-from kbuild.aot.capture.serving.values import described, element_type, is_same, is_type, word
+from kbuild.aot.capture.serving.values import NoArray, described, element_type, is_of, is_same, is_type, word
 
 SPEED = ("num_warps", "num_stages", "maxnreg")
 """Options that change how fast a kernel is and nothing else: where no row has the value that a call gives, another serves."""
@@ -88,7 +88,7 @@ class Launch:
         types: dict[str, str] = {}
         if is_warmup:
             types = {name: element_type(values[argument]) for name, argument in self.facts.types}
-            values = {name: 0 if is_type(value) else value for name, value in values.items()}
+            values = {name: NoArray() if is_type(value) else value for name, value in values.items()}
         given = self._given(values)
         chosen = [(name, word(values[name])) for name in self._constexprs if name in values]
         keywords = {name: value for name, value in chosen if name in self.facts.axes and value is not None}
@@ -120,14 +120,18 @@ class Launch:
             value = values[argument.name]
             if value is None:
                 raise Misfit(f"{self.facts.name}() is for calls with {argument.name}")
-            if argument.elements >= 0:
-                if not isinstance(value, tuple | list) or len(value) != argument.elements:
-                    raise Misfit(f"{argument.name} is no tuple of {argument.elements}")
+            if argument.is_tuple:
+                if not isinstance(value, tuple | list) or len(value) != len(argument.kinds):
+                    raise Misfit(f"{argument.name} is no tuple of {len(argument.kinds)}")
                 given += value
             elif argument.block:
                 given.append(_base(argument, value, values))
+                continue
             else:
                 given.append(value)
+            for kind, one in zip(argument.kinds, given[-len(argument.kinds) :]):
+                if not is_of(kind, one):
+                    raise Misfit(f"{argument.name} is {described(one)}, and is built as a {kind}")
         return given
 
     def _implied(self, chosen: Sequence[tuple[str, Value]]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def _line_to_add(launch: Launch, values: Mapping[str, Any], options: Mapping[str
     for name, argument in facts.types:
         yield f"  its axis {name} is {element_type(values[argument]) or 'of an unknown type'} in this call"
     hints = {
-        argument.name: hint(values[argument.name]) for argument in facts.arguments if argument.elements < 0
+        argument.name: hint(values[argument.name]) for argument in facts.arguments if not argument.is_tuple
     }
     assumed = ", ".join(f"{name} = {text}" for name, text in hints.items() if text)
     yield (
@@ -62,7 +62,7 @@ def _row(facts: ServedLaunch, values: Mapping[str, Any], options: Mapping[str, A
     flat: dict[str, Any] = {}
     for argument in facts.arguments:
         value = values[argument.name]
-        if argument.elements >= 0:
+        if argument.is_tuple:
             flat |= {f"{argument.name}_{index}": item for index, item in enumerate(value)}
         else:
             flat[argument.name] = value

@@ -78,3 +78,19 @@ def is_array(value: Any) -> bool:
 def is_type(value: Any) -> bool:
     """Whether an argument of `warmup` is a type in the place of an array, as torch's, or what Triton makes of it."""
     return type(value).__name__ in ("dtype", "MockTensor")
+
+
+class NoArray(int):
+    """The address of an array that is not there, 0."""
+
+
+def is_of(kind: str, value: Any) -> bool:
+    """Whether Triton would take an argument for one of this kind.  A launch would take more, such as a number where the kernel
+    reads memory, or a tensor of one number."""
+    if kind == "float":
+        return isinstance(value, float)
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "integer":
+        return not isinstance(value, bool | float) and not is_array(value)
+    return not isinstance(value, bool | int | float) or isinstance(value, NoArray)

@@ -230,6 +230,21 @@ def test_true_is_another_choice_than_one(world: World) -> None:
         kernel[(8,)](x, None, x, 512, 512, 0, 512)
 
 
+def test_arguments_of_other_kinds_are_other_calls(world: World) -> None:
+    """Triton would compile a kernel of its own for each, and a launch would take them."""
+    x = world.torch.tensor(np.ones(4096, np.float32))
+    world.package.install(strict=True)
+    ops = world.module("tiny_ops.elementwise")
+    wrong = {"n": (4096.0, True, x), "factor": (2, True, x), "out": (256, 0), "x": (None,)}
+    usual = {"x": x, "out": x, "n": 4096, "factor": 0.5}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(world.package.dispatch.NoVariantError, match=f"{name}"):
+                ops.scale_kernel[(4,)](**{**usual, name: value}, BLOCK=1024)
+    ops.scale_kernel[(4,)](**usual, BLOCK=1024)
+    assert world.launched() == ["scale_kernel"]
+
+
 def test_arguments_are_bound_as_triton_binds_them(world: World) -> None:
     x = world.torch.tensor(np.ones(4096, np.float32))
     world.package.install(strict=True)

@@ -93,6 +93,7 @@ _SERVING = {
             "values",
         )
     },
+    **{f"shim_{name}": f"serving/shim/{name}.py" for name in ("kernels", "language", "modules", "tools")},
     "text": "text.py",
     **{
         name: f"hook/{name}.py"
@@ -101,7 +102,9 @@ _SERVING = {
 }
 """Modules of kbuild's that a package which serves a library has in its folder `_serving`, by their names there."""
 
-_OWN_IMPORT = re.compile(r"^from kbuild\.aot\.capture\.(?:serving\.|hook\.)?(\w+) import", re.MULTILINE)
+_OWN_IMPORT = re.compile(
+    r"^from kbuild\.aot\.capture\.(?:serving\.|hook\.)?(?:(\w+)|(shim)\.(\w+)) import (.*)", re.MULTILINE
+)
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
@@ -155,10 +158,16 @@ def render(package_dir: Path, table: PackageTable) -> list[Path]:
 def serving_texts() -> dict[str, str]:
     """The modules that answer calls of libraries, by their files in a package."""
     own = Path(serving.__file__).parents[1]
-    return {
-        f"_serving/{name}.py": _OWN_IMPORT.sub(r"from .\1 import", (own / file).read_text(encoding="utf-8"))
-        for name, file in _SERVING.items()
-    }
+    texts = {name: (own / file).read_text(encoding="utf-8") for name, file in _SERVING.items()}
+    return {f"_serving/{name}.py": _OWN_IMPORT.sub(_relative, text) for name, text in texts.items()}
+
+
+def _relative(match: re.Match[str]) -> str:
+    """An import of one of kbuild's modules within a package, where those of the folder `shim` are beside the others."""
+    module, _, of_shim, names = match.groups()
+    if module == "shim":
+        return "from . import " + ", ".join(f"shim_{name} as {name}" for name in names.split(", "))
+    return f"from .{f'shim_{of_shim}' if of_shim else module} import {names}"
 
 
 @lru_cache(maxsize=1)

@@ -18,6 +18,7 @@ from kbuild.aot.capture.hook.origin import origin, watched
 from kbuild.aot.capture.serving.functions import Function
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.recording import Misses
+from kbuild.aot.capture.serving.shim.modules import is_absent, put
 from kbuild.aot.capture.serving.tuners import Answer, answered, chain_of, evaluated
 
 _PACKAGES = "_kbuild_packages_1"
@@ -38,6 +39,7 @@ class Package:
         self._functions = {(one.facts.module, one.facts.name, one.facts.digest): one for one in functions}
         self._names = {(one.facts.module, one.facts.name) for one in functions}
         self._error = error
+        self._launcher = functions[0].dispatch.launcher
 
     def knows(self, kernel: Any) -> bool:
         """Whether the package has a kernel of this module and name."""
@@ -67,8 +69,11 @@ class Package:
         return self._error(f"{self.name}: {module}:{name} {what}\n{advice}")
 
     def install(self, strict: bool, folder: str) -> None:
-        """Answers calls of Triton's JIT from now on; of kernels of this process that exist already as well."""
-        self.strict = strict
+        """Answers calls of Triton's JIT from now on; of kernels of this process that exist already as well.  Without Triton, what
+        stands in its place is put there, and there is nothing that a miss could go to."""
+        if not_there := is_absent():
+            put(self._launcher)
+        self.strict = strict or not_there
         self.misses = self.misses or (Misses(folder) if folder else None)
         module = sys.modules.get("triton.runtime.jit")
         if module is not None:

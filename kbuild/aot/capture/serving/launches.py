@@ -88,7 +88,11 @@ class Launch:
         types: dict[str, str] = {}
         if is_warmup:
             types = {name: element_type(values[argument]) for name, argument in self.facts.types}
-            values = {name: NoArray() if is_type(value) else value for name, value in values.items()}
+            arrays = {argument.name for argument in self.facts.arguments}
+            values = {
+                name: NoArray() if name in arrays and is_type(value) else value
+                for name, value in values.items()
+            }
         given = self._given(values)
         chosen = [(name, word(values[name])) for name in self._constexprs if name in values]
         keywords = {name: value for name, value in chosen if name in self.facts.axes and value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.abc
 import os
 import shutil
 import sys
@@ -21,7 +22,17 @@ from tests.cli.adopting.conftest import STAND_IN
 from tests.cli.adopting.serving.tensors import torch_over
 
 ROOT = Path(__file__).resolve().parents[4]
-MODULES = ("adopt", "other", "tiny_ops", "triton", "torch", "tuned", "tuned_kernels")
+MODULES = (
+    "adopt",
+    "other",
+    "tiny_ops",
+    "triton",
+    "torch",
+    "tuned",
+    "tuned_kernels",
+    "described",
+    "described_kernels",
+)
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +97,14 @@ class World:
         return compiled()
 
 
+class _Forbidding(importlib.abc.MetaPathFinder):
+    """Fails whatever imports Triton."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname.partition(".")[0] == "triton":
+            raise ImportError(f"{fullname} is forbidden")
+
+
 def compiled() -> int:
     """How many kernels Triton's stand-in has compiled."""
     return sys.modules["triton.compiler"].__dict__["count"]
@@ -93,16 +112,27 @@ def compiled() -> int:
 
 @pytest.fixture
 def world(
-    project: Path, site: Path, driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    site: Path,
+    driver: FakeDriver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> Iterator[World]:
+    """A world with Triton's stand-in; as a parameter, one where it is `absent`, or where importing it is `forbidden`."""
+    way = getattr(request, "param", "")
     shutil.copytree(project / "tiny_ops", tmp_path / "tiny_ops", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
     monkeypatch.setenv("STAND_IN_GPU", "1")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    for folder in (site, STAND_IN, tmp_path):
+    for folder in (site, STAND_IN, tmp_path) if not way else (site, tmp_path):
         monkeypatch.syspath_prepend(str(folder))
     before = taken()
+    if way == "forbidden":
+        sys.meta_path.insert(0, _Forbidding())
+    elif way == "absent":
+        sys.modules["triton"] = None  # type: ignore[assignment]
     sys.modules["torch"] = torch_over(driver)
     world = World(driver, project, tmp_path)
     world._seen = len(driver.launches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,9 @@ def torch_over(driver: FakeDriver) -> Any:
     """A module `torch` with `tensor`, `empty` and `empty_like`."""
     module: Any = ModuleType("torch")
     module.float32 = np.dtype("float32")
+    module.cuda = SimpleNamespace(
+        current_device=lambda: 0, current_stream=lambda device: SimpleNamespace(cuda_stream=0)
+    )
     module.tensor = lambda values: Tensor(driver.array(values))
     module.empty = lambda *shape, dtype, device: Tensor(driver.empty(shape, dtype))
     module.empty_like = lambda x: Tensor(driver.empty(x.shape, x.dtype))

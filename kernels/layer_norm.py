@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from vectors import edges_and_body, elements_before_vectors
 
 
 @triton.jit
@@ -103,46 +104,107 @@ def layer_norm_short_kernel(
 
 
 @triton.jit
-def moments_of_blocks(x, first, step, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """The mean of blocks `first`, `first + step`, … of BLOCK of the `n_cols` at `x`, and the sum of the squares of
-    their distances from it.
+def moments_of_blocks(
+    x, first, step, n_cols, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, STAGES: tl.constexpr
+):
+    """The mean of blocks `first`, `first + step`, … of BLOCK of the vectors in the `n_cols` at `x`, and the sum of the
+    squares of their distances from it; with the edges for the first block.  ALIGNED: there are none.
 
     Each lane updates its own mean (Welford, Technometrics 4, 1962), and these are joined at the end: no large
     sums cancel each other.
     """
+    body = n_cols
+    if not ALIGNED:
+        places, present, head, body = edges_and_body(x, n_cols)
+        present = present & (first == 0)
+        edges = tl.load(x + places, mask=present, other=0.0).to(tl.float32)
+        x = tl.multiple_of(x + head, 16)
     columns = tl.arange(0, BLOCK)
     means, squares = tl.zeros([BLOCK], dtype=tl.float32), tl.zeros([BLOCK], dtype=tl.float32)
     counts = tl.zeros([BLOCK], dtype=tl.float32)
     seen = 0.0
-    for block in tl.range(first, tl.cdiv(n_cols, BLOCK), step, num_stages=STAGES):
+    for block in tl.range(first, tl.cdiv(body, BLOCK), step, num_stages=STAGES):
         start = block * BLOCK
-        inside = columns < n_cols - start
+        inside = columns < body - start
         values = tl.load(x + start + columns, mask=inside, other=0.0, eviction_policy="evict_last")
         seen += 1.0
         difference = tl.where(inside, values.to(tl.float32) - means, 0.0)
         means += difference * (1.0 / seen)
         squares += difference * tl.where(inside, values.to(tl.float32) - means, 0.0)
         counts += tl.where(inside, 1.0, 0.0)
-    count = tl.sum(counts, axis=0)
-    mean = tl.sum(means * counts, axis=0) / count
-    return mean, tl.sum(squares + counts * (means - mean) * (means - mean), axis=0)
+    count, total = tl.sum(counts, axis=0), tl.sum(means * counts, axis=0)
+    if not ALIGNED:
+        count += tl.sum(tl.where(present, 1.0, 0.0), axis=0)
+        total += tl.sum(edges, axis=0)
+    mean = total / count
+    distant = tl.sum(squares + counts * (means - mean) * (means - mean), axis=0)
+    if not ALIGNED:
+        distances = tl.where(present, edges - mean, 0.0)
+        distant += tl.sum(distances * distances, axis=0)
+    return mean, distant
 
 
 @triton.jit
-def normalise_blocks(
+def normalised(values, scale, shift, row_mean, row_rstd):
+    """In fp32."""
+    return (values.to(tl.float32) - row_mean) * row_rstd * scale.to(tl.float32) + shift.to(tl.float32)
+
+
+@triton.jit
+def normalise_body(
     x, y, weight, bias, first, step, n_cols, row_mean, row_rstd, BLOCK: tl.constexpr, STAGES: tl.constexpr
 ):
-    """Writes blocks `first`, `first + step`, … of a row, the last one first: the caches still have it."""
+    """Writes blocks `first`, `first + step`, … of the `n_cols` at `x`, the last one first: the caches still have it."""
     columns = tl.arange(0, BLOCK)
     count = tl.cdiv(tl.cdiv(n_cols, BLOCK) - first, step)
     for done in tl.range(0, count, num_stages=STAGES):
         start = (first + (count - 1 - done) * step) * BLOCK
         inside = columns < n_cols - start
         values = tl.load(x + start + columns, mask=inside, other=0.0, eviction_policy="evict_first")
-        scale = tl.load(weight + start + columns, mask=inside, other=0.0).to(tl.float32)
-        shift = tl.load(bias + start + columns, mask=inside, other=0.0).to(tl.float32)
-        result = (values.to(tl.float32) - row_mean) * row_rstd * scale + shift
+        scale = tl.load(weight + start + columns, mask=inside, other=0.0)
+        shift = tl.load(bias + start + columns, mask=inside, other=0.0)
+        result = normalised(values, scale, shift, row_mean, row_rstd)
         tl.store(y + start + columns, result.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def normalise_blocks(
+    x,
+    y,
+    weight,
+    bias,
+    first,
+    step,
+    n_cols,
+    row_mean,
+    row_rstd,
+    BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Writes what `moments_of_blocks` has read; the others go in vectors, too, where they begin as x does."""
+    if ALIGNED:
+        normalise_body(x, y, weight, bias, first, step, n_cols, row_mean, row_rstd, BLOCK, STAGES)
+        return
+    places, present, head, body = edges_and_body(x, n_cols)
+    present = present & (first == 0)
+    edges = tl.load(x + places, mask=present, other=0.0)
+    scale = tl.load(weight + places, mask=present, other=0.0)
+    shift = tl.load(bias + places, mask=present, other=0.0)
+    result = normalised(edges, scale, shift, row_mean, row_rstd)
+    tl.store(y + places, result.to(y.dtype.element_ty), mask=present)
+    before = elements_before_vectors(x)
+    is_alike = elements_before_vectors(weight) == before and elements_before_vectors(bias) == before
+    x, y, weight, bias = tl.multiple_of(x + head, 16), y + head, weight + head, bias + head
+    if elements_before_vectors(y) == 0:
+        y = tl.multiple_of(y, 16)
+        if is_alike:
+            weight, bias = tl.multiple_of(weight, 16), tl.multiple_of(bias, 16)
+            normalise_body(x, y, weight, bias, first, step, body, row_mean, row_rstd, BLOCK, STAGES)
+        else:
+            normalise_body(x, y, weight, bias, first, step, body, row_mean, row_rstd, BLOCK, STAGES)
+    else:
+        normalise_body(x, y, weight, bias, first, step, body, row_mean, row_rstd, BLOCK, STAGES)
 
 
 @triton.jit
@@ -158,28 +220,37 @@ def layer_norm_long_kernel(
     n_cols,
     eps,
     BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
     STAGES: tl.constexpr = 1,
 ):
-    """Program r does for row r of any width what `layer_norm_kernel` does: it reads the row twice, by blocks."""
+    """Program r does for row r of any width what `layer_norm_kernel` does: it reads the row twice, by blocks.
+    ALIGNED: 16 bytes divide the addresses of rows and vectors, and their length."""
     row = tl.program_id(0).to(tl.int64)
     x += row * stride_x
     y += row * stride_y
-    row_mean, squares = moments_of_blocks(x, 0, 1, n_cols, BLOCK, STAGES)
+    row_mean, squares = moments_of_blocks(x, 0, 1, n_cols, BLOCK, ALIGNED, STAGES)
     row_rstd = tl.div_rn(1.0, tl.sqrt_rn(squares / n_cols + eps))
     tl.store(mean + row, row_mean)
     tl.store(rstd + row, row_rstd)
-    normalise_blocks(x, y, weight, bias, 0, 1, n_cols, row_mean, row_rstd, BLOCK, STAGES)
+    normalise_blocks(x, y, weight, bias, 0, 1, n_cols, row_mean, row_rstd, BLOCK, ALIGNED, STAGES)
 
 
 @triton.jit
 def layer_norm_parts_kernel(
-    x, means, squares, stride_x, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr = 1
+    x,
+    means,
+    squares,
+    stride_x,
+    n_cols,
+    BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
+    STAGES: tl.constexpr = 1,
 ):
     """Program (p, r) of P × R writes to place r·P + p the mean of every P-th block of row r, and the sum of the
     squares of the distances from it (fp32)."""
     tl.extra.cuda.gdc_launch_dependents()
     row, part, parts = tl.program_id(1).to(tl.int64), tl.program_id(0), tl.num_programs(0)
-    own_mean, own_squares = moments_of_blocks(x + row * stride_x, part, parts, n_cols, BLOCK, STAGES)
+    own_mean, own_squares = moments_of_blocks(x + row * stride_x, part, parts, n_cols, BLOCK, ALIGNED, STAGES)
     tl.store(means + row * parts + part, own_mean)
     tl.store(squares + row * parts + part, own_squares)
 
@@ -200,6 +271,7 @@ def layer_norm_of_parts_kernel(
     eps,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
     STAGES: tl.constexpr = 1,
 ):
     """Program (p, r) of P × R, with P ≤ PARTS, normalises every P-th block of row r by what
@@ -210,11 +282,15 @@ def layer_norm_of_parts_kernel(
     present = lanes < parts
     own_means = tl.load(means + row * parts + lanes, mask=present, other=0.0)
     own_squares = tl.load(squares + row * parts + lanes, mask=present, other=0.0)
-    # How many elements each part has: the last block may be short.
-    blocks = tl.cdiv(n_cols, BLOCK)
-    counts = (tl.where(present, tl.cdiv(blocks - lanes, parts), 0)).to(tl.float32) * BLOCK
-    short = (BLOCK - 1 - (n_cols - 1) % BLOCK).to(tl.float32)
-    counts = tl.where(lanes == (blocks - 1) % parts, counts - short, counts)
+    # How many elements each part has: the last block may be short, and the first part has the edges.
+    x += row * stride_x
+    body = n_cols
+    if not ALIGNED:
+        _, _, _, body = edges_and_body(x, n_cols)
+    blocks = tl.cdiv(body, BLOCK)
+    counts = tl.where(present, tl.cdiv(blocks - lanes, parts) * BLOCK, 0)
+    counts -= tl.where(lanes == (blocks - 1) % parts, blocks * BLOCK - body, 0)
+    counts = (counts + tl.where(lanes == 0, n_cols - body, 0)).to(tl.float32)
     row_mean = tl.sum(own_means * counts, axis=0) / n_cols
     distances = own_means - row_mean
     row_squares = tl.sum(own_squares + counts * distances * distances, axis=0)
@@ -223,7 +299,7 @@ def layer_norm_of_parts_kernel(
         tl.store(mean + row, row_mean)
         tl.store(rstd + row, row_rstd)
     normalise_blocks(
-        x + row * stride_x,
+        x,
         y + row * stride_y,
         weight,
         bias,
@@ -233,6 +309,7 @@ def layer_norm_of_parts_kernel(
         row_mean,
         row_rstd,
         BLOCK,
+        ALIGNED,
         STAGES,
     )
 

@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from vectors import edges_and_body, elements_before_vectors
 
 
 @triton.jit
@@ -98,20 +99,25 @@ def softmax_short_kernel(
 
 
 @triton.jit
-def sums_of_blocks(x, first, step, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """The largest element of blocks `first`, `first + step`, … of BLOCK of the `n_cols` at `x`, and the sum of the
-    exponentials of all of them less it.
+def sums_of_blocks(x, first, step, n_cols, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, STAGES: tl.constexpr):
+    """The largest element of blocks `first`, `first + step`, … of BLOCK of the vectors in the `n_cols` at `x`, and the
+    sum of the exponentials of all of them less it; with the edges for the first block.  ALIGNED: there are none.
 
     Each lane keeps the largest element that it has seen, which begins with the least finite number: a lane
     that has seen only minus infinity adds nothing to the others.
     """
+    body = n_cols
+    if not ALIGNED:
+        places, present, head, body = edges_and_body(x, n_cols)
+        edges = tl.load(x + places, mask=present & (first == 0), other=-float("inf")).to(tl.float32)
+        x = tl.multiple_of(x + head, 16)
     columns = tl.arange(0, BLOCK)
     tops, totals = tl.full([BLOCK], -3.4028234663852886e38, tl.float32), tl.zeros([BLOCK], tl.float32)
-    for block in tl.range(first, tl.cdiv(n_cols, BLOCK), step, num_stages=STAGES):
+    for block in tl.range(first, tl.cdiv(body, BLOCK), step, num_stages=STAGES):
         start = block * BLOCK
         values = tl.load(
             x + start + columns,
-            mask=columns < n_cols - start,
+            mask=columns < body - start,
             other=-float("inf"),
             eviction_policy="evict_last",
         ).to(tl.float32)
@@ -121,13 +127,16 @@ def sums_of_blocks(x, first, step, n_cols, BLOCK: tl.constexpr, STAGES: tl.const
         totals = tl.where(difference > 0, totals * factor + 1.0, totals + factor)
         tops = tl.maximum(tops, values)
     top = tl.max(tops, axis=0)
-    return top, tl.sum(totals * tl.exp(tops - top), axis=0)
+    if ALIGNED:
+        return top, tl.sum(totals * tl.exp(tops - top), axis=0)
+    top = tl.maximum(top, tl.max(edges, axis=0))
+    return top, tl.sum(totals * tl.exp(tops - top), axis=0) + tl.sum(tl.exp(edges - top), axis=0)
 
 
 @triton.jit
-def normalise_blocks(x, out, first, step, n_cols, top, total, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Writes the softmax of blocks `first`, `first + step`, … of a row, the last one first: the caches still
-    have it."""
+def normalise_body(x, out, first, step, n_cols, top, total, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    """Writes the softmax of blocks `first`, `first + step`, … of the `n_cols` at `x`, the last one first: the caches
+    still have it."""
     EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
     columns = tl.arange(0, BLOCK)
     count = tl.cdiv(tl.cdiv(n_cols, BLOCK) - first, step)
@@ -142,22 +151,62 @@ def normalise_blocks(x, out, first, step, n_cols, top, total, BLOCK: tl.constexp
 
 
 @triton.jit
-def softmax_long_kernel(x, out, stride_x, stride_out, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr = 1):
-    """Program r normalises row r of any width: it reads the row twice, by blocks."""
-    row = tl.program_id(0).to(tl.int64)
-    x += row * stride_x
-    out += row * stride_out
-    top, total = sums_of_blocks(x, 0, 1, n_cols, BLOCK, STAGES)
-    normalise_blocks(x, out, 0, 1, n_cols, top, total, BLOCK, STAGES)
+def normalise_blocks(
+    x, out, first, step, n_cols, top, total, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, STAGES: tl.constexpr
+):
+    """Writes the softmax of what `sums_of_blocks` has read; results go in vectors, too, where they begin as x does."""
+    if ALIGNED:
+        normalise_body(x, out, first, step, n_cols, top, total, BLOCK, STAGES)
+        return
+    EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
+    places, present, head, body = edges_and_body(x, n_cols)
+    present = present & (first == 0)
+    edges = tl.load(x + places, mask=present, other=-float("inf")).to(tl.float32)
+    results = exponential(edges, top, EXACT) / total
+    tl.store(out + places, results.to(out.dtype.element_ty), mask=present)
+    inner, target = tl.multiple_of(x + head, 16), out + head
+    if elements_before_vectors(out) == elements_before_vectors(x):
+        normalise_body(inner, tl.multiple_of(target, 16), first, step, body, top, total, BLOCK, STAGES)
+    else:
+        normalise_body(inner, target, first, step, body, top, total, BLOCK, STAGES)
 
 
 @triton.jit
-def softmax_parts_kernel(x, tops, totals, stride_x, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr = 1):
+def softmax_long_kernel(
+    x,
+    out,
+    stride_x,
+    stride_out,
+    n_cols,
+    BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
+    STAGES: tl.constexpr = 1,
+):
+    """Program r normalises row r of any width: it reads the row twice, by blocks.  ALIGNED: 16 bytes divide the addresses
+    of rows, and their length."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * stride_x
+    out += row * stride_out
+    top, total = sums_of_blocks(x, 0, 1, n_cols, BLOCK, ALIGNED, STAGES)
+    normalise_blocks(x, out, 0, 1, n_cols, top, total, BLOCK, ALIGNED, STAGES)
+
+
+@triton.jit
+def softmax_parts_kernel(
+    x,
+    tops,
+    totals,
+    stride_x,
+    n_cols,
+    BLOCK: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
+    STAGES: tl.constexpr = 1,
+):
     """Program (p, r) of P × R writes to place r·P + p the largest element of every P-th block of row r, and the sum
     of the exponentials of all of them less it (fp32)."""
     tl.extra.cuda.gdc_launch_dependents()
     row, part, parts = tl.program_id(1).to(tl.int64), tl.program_id(0), tl.num_programs(0)
-    top, total = sums_of_blocks(x + row * stride_x, part, parts, n_cols, BLOCK, STAGES)
+    top, total = sums_of_blocks(x + row * stride_x, part, parts, n_cols, BLOCK, ALIGNED, STAGES)
     tl.store(tops + row * parts + part, top)
     tl.store(totals + row * parts + part, total)
 
@@ -173,6 +222,7 @@ def softmax_of_parts_kernel(
     n_cols,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    ALIGNED: tl.constexpr = False,
     STAGES: tl.constexpr = 1,
 ):
     """Program (p, r) of P × R, with P ≤ PARTS, normalises every P-th block of row r by what `softmax_parts_kernel`
@@ -186,5 +236,5 @@ def softmax_of_parts_kernel(
     top = tl.max(own_tops, axis=0)
     total = tl.sum(own_totals * tl.exp(own_tops - top), axis=0)
     normalise_blocks(
-        x + row * stride_x, out + row * stride_out, part, parts, n_cols, top, total, BLOCK, STAGES
+        x + row * stride_x, out + row * stride_out, part, parts, n_cols, top, total, BLOCK, ALIGNED, STAGES
     )

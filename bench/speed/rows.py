@@ -139,7 +139,8 @@ def timed(name: str, rows: int, columns: int, dtype: torch.dtype, mode: str) -> 
 
 
 def checked_error(asked: Contest, call: Callable[[], Any]) -> float:
-    """The error of a call on numbers that it has not seen; infinite if an element is not finite."""
+    """The error of a call on numbers that it has not seen, beside the right result in the type of its elements;
+    infinite if an element is not finite."""
     asked.x.normal_()
     asked.out.fill_(float("nan"))
     given = call()
@@ -147,6 +148,7 @@ def checked_error(asked: Contest, call: Callable[[], Any]) -> float:
     rows, columns = result.shape
     picked = torch.linspace(0, rows - 1, min(rows, max(1, CHECKED // columns)), device="cuda").long()
     right = asked.eager(asked.x[picked].double(), *(each.double() for each in asked.inputs[1:]))
+    right = right.to(result.dtype).double()
     error = error_of(result[picked], right) if columns > 1 else (result[picked] - right).abs().max().item()
     return error if bool(torch.isfinite(result).all()) else float("inf")
 

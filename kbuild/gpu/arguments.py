@@ -16,7 +16,7 @@ from kbuild.compiler.frontend.argument_tuples import CONSTANT, Known, TupleType,
 from kbuild.compiler.frontend.signature import DESCRIPTOR_ALIGNMENT, ArgumentType, parse_type
 from kbuild.compiler.semantic.types import BY_TL_NAME, FP8E4NV, FP8E5, INT1
 from kbuild.errors import UsageError
-from kbuild.gpu.cuda import asked, core, driver, utils
+from kbuild.gpu.cuda import core, device_of, utils
 
 _ELEMENTS = BY_TL_NAME | {"bool": INT1, "float8_e4m3fn": FP8E4NV, "float8_e5m2": FP8E5}
 """Types of elements by the names of the dtypes of numpy, torch and ml_dtypes."""
@@ -118,7 +118,10 @@ def view_of(value: Any) -> ArrayView | None:
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):  # A tensor of torch.
         where = value.device.index if value.device.type == "cuda" else HOST
         return ArrayView(value.data_ptr(), where, dtype, tuple(value.shape), tuple(value.stride()))
-    interface, has_dlpack = getattr(value, "__cuda_array_interface__", None), hasattr(value, "__dlpack_device__")
+    interface, has_dlpack = (
+        getattr(value, "__cuda_array_interface__", None),
+        hasattr(value, "__dlpack_device__"),
+    )
     # An interface without a stream, such as JAX's of version 2, does not say when its array is written.
     if interface is not None and ("stream" in interface or not has_dlpack):
         return _view_of_interface(interface, dtype)
@@ -146,13 +149,9 @@ def _view_of_interface(interface: Mapping[str, Any], dtype: str) -> ArrayView:
     address, shape = interface["data"][0], tuple(interface["shape"])
     size = int(interface["typestr"][2:])
     strides = interface.get("strides")
-    device = None
-    if address:
-        ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        device = int(asked(driver.cuPointerGetAttribute, ordinal, address))
     return ArrayView(
         address,
-        device,
+        device_of(address) if address else None,
         dtype,
         shape,
         None if strides is None else tuple(stride // size for stride in strides),

@@ -21,7 +21,7 @@ except ImportError as error:
         help="install kbuild[gpu]: pip install 'kbuild[gpu]'",
     ) from None
 
-__all__ = ["asked", "asking", "core", "driver", "open_driver", "tensor_map", "utils"]
+__all__ = ["asked", "asking", "core", "device_of", "driver", "open_driver", "tensor_map", "utils"]
 
 LIBRARY = "libcuda.so.1"
 _HELP = "without a GPU there are kbuild tune --dry-run, kbuild run, and the driver that kbuild stand-in makes, for KBUILD_LIBCUDA"
@@ -58,6 +58,20 @@ def asked(function: Callable[..., Any], *arguments: Any) -> Any:
     if code != driver.CUresult.CUDA_SUCCESS:
         raise _refusal(function.__name__, code)
     return answers[0] if len(answers) == 1 else tuple(answers)
+
+
+def device_of(address: int) -> int:
+    """The ordinal of the device whose memory an address lies in.  Raises `ToolError` where the driver does not know it.
+
+    cuda.bindings has this too, but answers 0 for every device before 12.9.10 and 13.5.
+    """
+    ordinal = ctypes.c_int()
+    library = _opened[0] if _opened else ctypes.CDLL(LIBRARY)
+    attribute = int(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+    code = library.cuPointerGetAttribute(ctypes.byref(ordinal), attribute, ctypes.c_uint64(address))
+    if code:
+        raise _refusal("cuPointerGetAttribute", driver.CUresult(code))
+    return ordinal.value
 
 
 @contextmanager

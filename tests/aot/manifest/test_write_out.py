@@ -73,12 +73,15 @@ def test_a_value_computed_from_the_largest_argument(project: Path, fact: str, bl
 def test_a_default_is_computed_for_each_configuration(project: Path) -> None:
     text = """\
 defaults = { BLOCK = "next_power_of_2(n) // PARTS", PARTS = 1, num_warps = 8 }
-config = [{ when = { n = ["<= 64", "<= 100"] } }, { PARTS = 4, when = { n = "<= 256" } }, { BLOCK = "32 * num_warps" }]
+config = [
+  { when = { n = ["<= 64", "<= 100"] } }, { PARTS = 4, when = { n = "<= 256" } },
+  { BLOCK = 512, when = { n = "<= 512" } }, { BLOCK = "32 * num_warps" }]
 """
     assert [list(values.items()) for _, _, values in configs(project, text)] == [
         [("BLOCK", 64), ("PARTS", 1)],
         [("BLOCK", 128), ("PARTS", 1)],
         [("BLOCK", 64), ("PARTS", 4)],
+        [("BLOCK", 512), ("PARTS", 1)],
         [("BLOCK", 256), ("PARTS", 1)],
     ]
 

@@ -31,26 +31,45 @@ def _special_rows(rng: np.random.Generator, n_rows: int, n_cols: int, element: t
 
 
 def _softmax_case(
-    name: str, function: str, n_cols: int, constexprs: Mapping[str, int], element: type
+    name: str,
+    function: str,
+    n_cols: int,
+    constexprs: Mapping[str, int],
+    element: type,
+    *,
+    out_stride: int = 0,
 ) -> Case:
-    n_rows, short = 11, "ROWS" in constexprs
+    n_rows, short, out_stride = 11, "ROWS" in constexprs, out_stride or n_cols
 
     def make(rng):
         x = _special_rows(rng, n_rows, n_cols, element)
-        strides = {"stride_x": n_cols, "stride_out": n_cols, "n_cols": n_cols}
+        strides = {"stride_x": n_cols, "stride_out": out_stride, "n_cols": n_cols}
         rows = {"n_rows": n_rows} if short else {}
-        return {"x": x, "out": poisoned(n_rows, n_cols, dtype=element), **strides, **rows}
+        return {"x": x, "out": poisoned(n_rows, out_stride, dtype=element), **strides, **rows}
 
     return Case(
         name,
         "softmax.py",
         function,
         make,
-        lambda x, **_: {"out": _softmax(x)},
+        lambda x, out, **_: {"out": np.concatenate([_softmax(x), out[:, n_cols:]], axis=1)},
         constexprs,
         grid=(-(-n_rows // constexprs.get("ROWS", 1)),),
         tolerance=2e-3 if element is np.float16 else 2e-6,
     )
+
+
+def _parts_of(row: np.ndarray, index: int, block: int, parts: int) -> list[np.ndarray]:
+    """The elements that each part of a dense row of fp32 has: every so many blocks between its edges, which the
+    first part has, too."""
+    head = -(index * len(row)) % 4
+    end = len(row) - (len(row) - head) % 4
+    own = [
+        [row[i : min(end, i + block)] for i in range(head + p * block, end, parts * block)]
+        for p in range(parts)
+    ]
+    own[0] += [row[:head], row[end:]]
+    return [np.concatenate(each).astype(np.float64) for each in own]
 
 
 def _softmax_parts(name: str, n_cols: int, block: int, parts: int) -> Case:
@@ -64,14 +83,11 @@ def _softmax_parts(name: str, n_cols: int, block: int, parts: int) -> Case:
         return {"x": x, **sums, "stride_x": n_cols, "n_cols": n_cols}
 
     def expect(x, **_):
-        own = [
-            np.concatenate([x[:, i : i + block] for i in range(p * block, n_cols, parts * block)], 1)
-            for p in range(parts)
-        ]
-        tops = np.array([np.fmax.reduce(part, axis=1) for part in own], np.float64).T
+        own = [_parts_of(row, index, block, parts) for index, row in enumerate(x)]
+        tops = [[np.fmax.reduce(part) for part in row] for row in own]
         with np.errstate(invalid="ignore"):
-            totals = np.array([np.exp(part - top[:, None]).sum(axis=1) for part, top in zip(own, tops.T)]).T
-        return {"tops": tops, "totals": totals}
+            totals = [[np.exp(part - top).sum() for part, top in zip(*each)] for each in zip(own, tops)]
+        return {"tops": np.array(tops), "totals": np.array(totals)}
 
     grid = (parts, n_rows)
     return Case(
@@ -143,14 +159,10 @@ def _layer_norm_case(
 
 def _moments(x: np.ndarray, block: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
     """The mean of each part of each row, and the sum of the squares of the distances from it."""
-    x, n_cols = x.astype(np.float64), x.shape[1]
-    own = [
-        np.concatenate([x[:, i : i + block] for i in range(p * block, n_cols, parts * block)], 1)
-        for p in range(parts)
-    ]
+    own = [_parts_of(row, index, block, parts) for index, row in enumerate(x)]
     return (
-        np.array([part.mean(axis=1) for part in own]).T,
-        np.array([part.var(axis=1) * part.shape[1] for part in own]).T,
+        np.array([[part.mean() for part in row] for row in own]),
+        np.array([[part.var() * len(part) for part in row] for row in own]),
     )
 
 
@@ -196,16 +208,22 @@ def _layer_norm_of_parts(name: str, n_cols: int, block: int, parts: int) -> Case
 CASES = [
     _softmax_case("softmax_short", "softmax_short_kernel", 24, {"BLOCK": 32, "ROWS": 8}, np.float16),
     _softmax_case("softmax_short_odd", "softmax_short_kernel", 77, {"BLOCK": 128, "ROWS": 4}, np.float32),
-    _softmax_case("softmax_long", "softmax_long_kernel", 1064, {"BLOCK": 512}, np.float16),
+    _softmax_case("softmax_long", "softmax_long_kernel", 1064, {"BLOCK": 512, "ALIGNED": True}, np.float16),
     _softmax_case("softmax_long_odd", "softmax_long_kernel", 1027, {"BLOCK": 256}, np.float32),
+    _softmax_case(
+        "softmax_long_apart", "softmax_long_kernel", 1031, {"BLOCK": 256}, np.float16, out_stride=1033
+    ),
     _softmax_parts("softmax_parts", 1027, 128, 3),
     _softmax_of_parts("softmax_of_parts", 1027, 128, 3),
     _layer_norm_case("layer_norm_short", "layer_norm_short_kernel", 24, {"BLOCK": 32, "ROWS": 8}, np.float16),
     _layer_norm_case(
         "layer_norm_short_odd", "layer_norm_short_kernel", 77, {"BLOCK": 128, "ROWS": 4}, np.float32
     ),
-    _layer_norm_case("layer_norm_long", "layer_norm_long_kernel", 1064, {"BLOCK": 512}, np.float16),
+    _layer_norm_case(
+        "layer_norm_long", "layer_norm_long_kernel", 1064, {"BLOCK": 512, "ALIGNED": True}, np.float16
+    ),
     _layer_norm_case("layer_norm_long_odd", "layer_norm_long_kernel", 1027, {"BLOCK": 256}, np.float32),
+    _layer_norm_case("layer_norm_long_16", "layer_norm_long_kernel", 1031, {"BLOCK": 256}, np.float16),
     _layer_norm_parts("layer_norm_parts", 1027, 128, 3),
     _layer_norm_of_parts("layer_norm_of_parts", 1027, 128, 3),
     _layer_norm_of_parts("layer_norm_of_equal_parts", 1024, 128, 4),

@@ -111,7 +111,7 @@ def computed(
             values = _values(scope, parsed, places, {**known, **point}, entry)
             numbers = dict.fromkeys(texts, 1) | values
             when = {"when": {**entry.get("when", {}), **point}} if point else {}
-            yield key, _replaced(entry, numbers) | when, _replaced(defaults, numbers)
+            yield key, _replaced(entry, numbers) | when, _replaced(defaults, {**entry, **numbers})
 
 
 def _is_expression(scope: ExpressionScope, name: str, value: object) -> bool:
@@ -122,7 +122,7 @@ def _is_expression(scope: ExpressionScope, name: str, value: object) -> bool:
     return not (ConstexprKind().takes(value) or dotted_type(value) or is_layout(value))
 
 
-def _replaced(table: Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
+def _replaced(table: Entry, numbers: Mapping[str, Any]) -> dict[str, Any]:
     """A table with numbers for the expressions that it has itself."""
     return {
         name: numbers[name] if name in numbers and isinstance(value, str) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kbuild.aot.capture.serving.compiled import Compiled
@@ -111,6 +112,14 @@ class Function:
                 found.setdefault(tuple((name, type(value), value) for name, value in config.items()), config)
         return [*found.values()]
 
+    def has_config(self, given: Mapping[str, Any]) -> bool:
+        """Whether any row has all of these values, of those that rows have."""
+        return any(
+            all(config[name] == value for name, value in given.items() if name in config)
+            for one in (launch.facts for launch in self.launches)
+            for config in (dict(zip(one.columns, values)) for values in one.configs)
+        )
+
     def refused(self, values: Mapping[str, Any], options: Mapping[str, Any], reasons: str) -> Exception:
         """The error for a call that no launch takes."""
         return self.dispatch.error(refusal_text(self, values, options, reasons))
@@ -132,6 +141,6 @@ class Function:
         """What a launch returns: one object for each row."""
         row, known = found.row, found.row.launch.compiled
         if row.number not in known:
-            entry = row.launch.entry(row.number)
+            entry = partial(row.launch.entry, row.number)
             known[row.number] = Compiled(self.__name__, row.config, entry, self.run)
         return known[row.number]

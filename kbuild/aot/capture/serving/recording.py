@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ class Misses:
         triton = sys.modules.get("triton")
         facts = {"triton": getattr(triton, "__version__", ""), "python": sys.version.split()[0], "device": ""}
         self._recorder = Recorder(folder, facts)
+        atexit.register(self._recorder.close)
         self._made: dict[str, Any] = {}
 
     def note(

@@ -55,8 +55,33 @@ def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
     twice = sorted(open_names & live.function.constexprs & call.kwargs.keys())
     if twice:
         raise Misfit(f"{twice[0]} is given, and its tuner chooses it")
+    if any(hasattr(value, "block_shape") for value in (*call.args, *call.kwargs.values())):
+        answer = _described(live, call, tuner, others)
+        if answer is not None:
+            return answer
     found, values = _choice(live, call, open_names, others)
     return Answer(live, found, values, _pre_hook(live, tuner, found, call))
+
+
+def _described(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) -> Answer | None:
+    """The answer to a call with tensor descriptors whose blocks are set by the hooks of configurations: these are called, one
+    after the other, until a launch has such blocks.  None where no configuration has a hook, or none leads to a launch."""
+    for config in tuner.configs:
+        hook = getattr(config, "pre_hook", None)
+        if hook is None or not live.function.has_config(config.all_kwargs()):
+            continue
+        given = evaluated(call, config.all_kwargs(), heuristics)
+        values, options = live.bind(call.args, given)
+        hook({**dict(zip(tuner.arg_names, call.args)), **given})
+        try:
+            found = live.function.find(values, options, call.warmup)
+            _check_pruning(live, tuner, config, call)
+        except Misfit:
+            continue
+        if found.row.is_exact:
+            tuner.best_config = config
+            return Answer(live, found, values)
+    return None
 
 
 def _choice(

@@ -28,6 +28,12 @@ import triton.language as tl
 def double_kernel(x, out, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK
     out.store([row, 0], x.load([row, 0]) * 2)
+
+def rows(args):
+    args["x"].block_shape = args["out"].block_shape = [args["BLOCK"], 64]
+
+
+tuned = triton.autotune([triton.Config({"BLOCK": size}, pre_hook=rows) for size in (4, 16, 8)], key=[])(double_kernel)
 """
 
 MANIFEST = """\
@@ -101,3 +107,15 @@ def test_other_blocks_and_parts_of_tensors_are_other_calls(made: Any) -> None:
     ):
         with pytest.raises(package.dispatch.NoVariantError, match=reason):
             library.double_kernel[(4,)](other, whole, BLOCK=8)
+
+
+def test_hooks_of_configurations_set_blocks(made: Any) -> None:
+    library, _, driver = made
+    descriptor = sys.modules["triton.tools.tensor_descriptor"].__dict__["TensorDescriptor"]
+    x = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32)
+    out = Tensor(driver.empty(x.shape, np.float32))
+    ends = [descriptor.from_tensor(tensor, [1, 1]) for tensor in (Tensor(driver.array(x)), out)]
+    seen: list[int] = []
+    library.tuned[lambda meta: seen.append(meta["BLOCK"]) or (32 // meta["BLOCK"],)](*ends)
+    assert (out.numpy() == 2 * x).all() and seen == [16]
+    assert library.tuned.best_config.kwargs == {"BLOCK": 16}

@@ -109,3 +109,25 @@ def test_with_triton_nothing_stands_in_its_place(world: World) -> None:
     world.package.install()
     assert "triton" not in sys.modules
     assert world.module("triton").__file__
+
+
+class _HalfOfTorch:
+    """As torch writes its type."""
+
+    def __str__(self) -> str:
+        return "torch.float16"
+
+
+_HalfOfTorch.__name__ = "dtype"
+
+
+@without_triton
+def test_types_stand_for_arrays_in_a_warmup(world: World) -> None:
+    world.package.install()
+    kernel, full = world.module("tiny_ops.rows").softmax_kernel, world.module("triton.language").float32
+    for element, block in ((_HalfOfTorch(), 512), (full, 128)):
+        made = kernel.warmup(element, element, block, block, BLOCK=block, grid=(1,))
+        assert made.n_regs > 0 and made.metadata.num_warps == 4
+    assert not world.launched()
+    with pytest.raises(world.package.dispatch.NoVariantError):
+        kernel.warmup(full, full, 256, 256, BLOCK=256, grid=(1,))

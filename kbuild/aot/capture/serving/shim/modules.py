@@ -47,59 +47,54 @@ def put(launcher: Any) -> None:
             dtype=language.dtype,
             constexpr=language.constexpr,
         )
-    driver = tools.DriverConfig(tools.Driver(launcher))
-    timing = {"do_bench": tools.do_bench}
-    tuning = {
-        name: getattr(kernels, name)
-        for name in ("Autotuner", "Config", "Heuristics", "autotune", "heuristics")
-    }
-    compiling = {
-        name: getattr(kernels, name)
-        for name in (
-            "ConstexprFunction",
-            "JITCallable",
-            "JITFunction",
-            "KernelInterface",
-            "KernelParam",
-            "jit",
-        )
-    }
-    arithmetic = {"cdiv": tools.cdiv, "next_power_of_2": tools.next_power_of_2}
-    usual = {name: tuning[name] for name in ("Config", "autotune", "heuristics")}
+    for name, names in _others(tools.DriverConfig(tools.Driver(launcher))).items():
+        made[name] = ModuleType(name)
+        made[name].__dict__.update(names)
+    _place(made)
+
+
+def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
+    """What the modules besides those of the language have."""
+    tuning = _of_kernels("Autotuner", "Config", "Heuristics", "autotune", "heuristics")
+    compiling = _of_kernels(
+        "ConstexprFunction", "JITCallable", "JITFunction", "KernelInterface", "KernelParam"
+    )
     errors = {name: type(name, (Exception,), {}) for name in ("OutOfResources", "AutotunerError")}
-    named: dict[str, dict[str, Any]] = {
-        "triton": {
-            **usual,
-            **arithmetic,
+    shared = {
+        **_of_kernels("Config", "JITFunction", "KernelInterface", "autotune", "heuristics"),
+        "OutOfResources": errors["OutOfResources"],
+    }
+    top = {
+        **shared,
+        "cdiv": tools.cdiv,
+        "next_power_of_2": tools.next_power_of_2,
+        "jit": kernels.jit,
+        "constexpr_function": kernels.ConstexprFunction,
+        "TritonError": RuntimeError,
+        "__version__": VERSION,
+        _MARK: True,
+    }
+    return {
+        "triton": top,
+        "triton.runtime": {**shared, **compiling, **tuning, "driver": driver},
+        "triton.runtime.jit": {
+            **compiling,
             "jit": kernels.jit,
-            "JITFunction": kernels.JITFunction,
-            "KernelInterface": kernels.KernelInterface,
             "constexpr_function": kernels.ConstexprFunction,
-            "__version__": VERSION,
-            "TritonError": RuntimeError,
-            "OutOfResources": errors["OutOfResources"],
-            _MARK: True,
         },
-        "triton.runtime": {
-            **{name: one for name, one in compiling.items() if name != "jit"},  # Which is a module here.
-            **tuning,
-            "driver": driver,
-            "OutOfResources": errors["OutOfResources"],
-        },
-        "triton.runtime.jit": compiling,
         "triton.runtime.autotuner": tuning,
         "triton.runtime.driver": {"driver": driver},
         "triton.runtime.errors": errors,
         "triton.backends": {},
         "triton.backends.compiler": {"GPUTarget": tools.GPUTarget},
-        "triton.testing": timing,
+        "triton.testing": {"do_bench": tools.do_bench},
         "triton.tools": {},
         "triton.tools.tensor_descriptor": {"TensorDescriptor": tools.TensorDescriptor},
     }
-    for name, names in named.items():
-        made[name] = ModuleType(name)
-        made[name].__dict__.update(names)
-    _place(made)
+
+
+def _of_kernels(*names: str) -> dict[str, Any]:
+    return {name: getattr(kernels, name) for name in names}
 
 
 def _place(made: dict[str, Any]) -> None:

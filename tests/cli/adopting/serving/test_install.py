@@ -230,6 +230,21 @@ def test_true_is_another_choice_than_one(world: World) -> None:
         kernel[(8,)](x, None, x, 512, 512, 0, 512)
 
 
+def test_an_argument_that_was_always_none_has_to_be(world: World) -> None:
+    x = world.torch.tensor(np.ones((8, 512), np.float32))
+    world.package.install(strict=True)
+    kernel = world.module("tiny_ops.rows").rms_norm_kernel
+    kernel[(8,)](x, None, x, 512, 512, HAS_WEIGHT=False, BLOCK=512)
+    with pytest.raises(
+        world.package.dispatch.NoVariantError, match=r"rms_norm\(\) is for calls without weight"
+    ):
+        kernel[(8,)](x, x, x, 512, 512, HAS_WEIGHT=False, BLOCK=512)
+    with pytest.raises(
+        world.package.dispatch.NoVariantError, match=r"rms_norm_2\(\) is for calls with weight"
+    ):
+        kernel[(8,)](x, None, x, 512, 512, HAS_WEIGHT=True, BLOCK=512)
+
+
 def test_arguments_of_other_kinds_are_other_calls(world: World) -> None:
     """Triton would compile a kernel of its own for each, and a launch would take them."""
     x = world.torch.tensor(np.ones(4096, np.float32))

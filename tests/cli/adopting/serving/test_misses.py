@@ -100,6 +100,16 @@ def test_a_tuned_kernel_that_is_refused_is_recorded_with_a_configuration(world: 
     assert [one["grid"] for one in variant.launches.values()] == [[2, 2]]
 
 
+def test_what_tritons_tuner_tries_is_no_miss(world: World, misses: Path) -> None:
+    world.package.install()
+    kernel = world.module("tiny_ops.matrices").matmul_kernel
+    x = world.torch.tensor(np.ones((64, 64), np.int32))
+    kernel[lambda meta: (64 // meta["BLOCK_M"], 64 // meta["BLOCK_N"])](x, x, x, 64, 64, 64)
+    assert world.compiled() == 2 and not world.launched()
+    (variant,) = read_captures([misses]).variants.values()
+    assert variant.constexprs["BLOCK_M"] == 32 and {"BLOCK_M", "num_warps"} <= {*variant.tuned}
+
+
 def test_two_packages_answer_beside_each_other(world: World, site: Path) -> None:
     """The first that takes a call: here both have the same kernels."""
     copy = world.folder / "more"

@@ -149,6 +149,7 @@ class _Hooks:
         tuner, heuristics = module.__dict__["Autotuner"], module.__dict__["Heuristics"]
         tuner.run = self._autotuner(tuner.run)
         heuristics.run = self._inside(heuristics.run)
+        tuner.warmup = self._warming(tuner.warmup)
         tuner._bench = self._trying(tuner._bench)
 
     def _jit(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,20 +175,40 @@ class _Hooks:
         """`Autotuner.run`: what was captured or tuned is taken, and nothing is tried."""
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            packages: tuple[Package, ...] = getattr(self._cls, _PACKAGES)
-            kernel, chain = chain_of(tuner)
-            if not packages or self._around.trials or not isinstance(kernel, self._cls):
-                return self._go_on(original, tuner, args, kwargs)
-            given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
-            call = Call(kwargs.get("grid"), bool(kwargs.get("warmup")), args, given)
-            answer = self._answer(packages, kernel, call, chain)
-            if answer is None:
-                return self._go_on(original, tuner, args, kwargs)
-            if answer.pre_hook is not None:
+            launch = self._tuned(tuner, args, kwargs, bool(kwargs.get("warmup")))
+            return launch() if launch is not None else self._go_on(original, tuner, args, kwargs)
+
+        return run
+
+    def _warming(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Autotuner.warmup`, which gives a list of what was made for each configuration: here of the one that is taken."""
+
+        def warmup(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            launch = self._tuned(tuner, args, kwargs, True)
+            return [launch()] if launch is not None else self._go_on(original, tuner, args, kwargs)
+
+        return warmup
+
+    def _tuned(
+        self, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], warmup: bool
+    ) -> Callable[[], Any] | None:
+        """What launches the call of a tuner; None where Triton has to."""
+        packages: tuple[Package, ...] = getattr(self._cls, _PACKAGES)
+        kernel, chain = chain_of(tuner)
+        if not packages or self._around.trials or not isinstance(kernel, self._cls):
+            return None
+        given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+        call = Call(kwargs.get("grid"), warmup, args, given)
+        answer = self._answer(packages, kernel, call, chain)
+        if answer is None:
+            return None
+
+        def launch() -> Any:
+            if answer.pre_hook is not None and not warmup:
                 answer.pre_hook({**dict(zip(tuner.arg_names, args)), **given, **answer.found.row.config})
             return answer.live.launch(answer.found, answer.values, call)
 
-        return run
+        return launch
 
     def _inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`Heuristics.run`, which evaluates its functions itself."""

@@ -99,6 +99,13 @@ def test_hooks_of_configurations_are_called(served: Any, driver: FakeDriver, n: 
     assert served.tried == [n]  # Once for a size.
 
 
+def test_a_warmup_loads_the_configuration_that_is_taken(served: Any, driver: FakeDriver) -> None:
+    x = Tensor(driver.array(np.ones(6400, np.float32)))
+    before = len(driver.launches)
+    (made,) = served.shift_kernel.warmup(x, x, 6400, (3, 40), grid=(1,))
+    assert made.metadata.BLOCK == 256 and not served.hooked and len(driver.launches) == before
+
+
 def test_a_configuration_that_a_library_takes_out_is_not_launched(served: Any, driver: FakeDriver) -> None:
     with pytest.raises(
         served.package.dispatch.NoVariantError, match="takes the configuration that was built out"

@@ -28,6 +28,9 @@ class _Decorator:
     def __getitem__(self, grid: Any) -> Any:
         return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,3 +133,26 @@ def test_types_stand_for_arrays_in_a_warmup(world: World) -> None:
     assert not world.launched()
     with pytest.raises(world.package.dispatch.NoVariantError):
         kernel.warmup(full, full, 256, 256, BLOCK=256, grid=(1,))
+
+
+@without_triton
+def test_hooks_of_launches_are_called(world: World) -> None:
+    """As Triton 3.4 and later have them, among its knobs."""
+    world.package.install()
+    kernel = world.module("tiny_ops.elementwise").add_kernel
+    seen: list[object] = []
+    knobs: Any = ModuleType("triton.knobs")
+    knobs.runtime = SimpleNamespace(
+        launch_enter_hook=lambda facts: seen.append(facts.get()),
+        launch_exit_hook=lambda facts: seen.append("exit"),
+    )
+    sys.modules["triton.knobs"] = knobs
+    kernel.launch_metadata = lambda grid, metadata, args: {
+        "warps": metadata.num_warps,
+        "bytes": 12 * args["n"],
+    }
+    kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append((len(args), kwargs)))
+    x = world.torch.tensor(np.ones(4096, np.float32))
+    kernel[lambda meta: (4096 // meta["BLOCK"],)](x, x, x, 4096, BLOCK=1024)
+    facts = {"name": "add_kernel", "function": None, "stream": None, "warps": 4, "bytes": 49152}
+    assert seen == [(4, {"BLOCK": 1024}), facts, "exit"] and world.launched() == ["add_kernel"]

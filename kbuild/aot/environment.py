@@ -96,6 +96,11 @@ VARIABLES: tuple[Variable, ...] = (
         "the driver's library, instead of `libcuda.so.1`; for `kbuild tune` as well",
         reader="package",
     ),
+    Variable(
+        "KBUILD_RECORD",
+        "the folder into which `install()` has calls recorded that the package does not answer",
+        reader="package",
+    ),
     Variable(CAPTURE, "the folder into which the process records what it asks Triton for", reader="capture"),
     Variable(CAPTURE_DEVICE, "an architecture: nothing is compiled or run, as `--device`", reader="capture"),
     Variable(CAPTURE_HOME, "the folder with the kbuild that captures", reader="capture"),

@@ -78,3 +78,20 @@ def test_what_was_never_asked_for_is_not_built(package) -> None:
     x = driver.array(np.zeros((2, 100), np.float32))
     with pytest.raises(adopt.dispatch.NoVariantError, match="BLOCK = 256 is not 128"):
         adopt.softmax(x, x, 100, 100, BLOCK=256, grid=(2, 1, 1))
+
+
+def test_the_package_has_the_kernels_of_the_library_by_name(package) -> None:
+    adopt, driver = package
+    x = np.random.default_rng(4).standard_normal((8, 100)).astype(np.float32)
+    out = driver.empty(x.shape, np.float32)
+    adopt.triton.softmax_kernel[(8,)](driver.array(x), out, 100, 100, BLOCK=128)
+    powers = np.exp(x - x.max(1, keepdims=True))
+    assert abs(out.copy_to_host() - powers / powers.sum(1, keepdims=True)).max() < 1e-6
+    a = np.eye(64, dtype=np.float16)
+    product = driver.empty(a.shape, np.float16)
+    adopt.triton.matmul_kernel[lambda meta: (64 // meta["BLOCK_M"], 64 // meta["BLOCK_N"])](
+        driver.array(a), driver.array(2 * a), product, 64, 64, 64
+    )
+    assert (product.copy_to_host() == 2 * a).all()
+    with pytest.raises(AttributeError, match="has no kernel norm; it has add_kernel, cross_entropy_kernel"):
+        adopt.triton.norm  # noqa: B018

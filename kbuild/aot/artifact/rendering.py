@@ -17,7 +17,7 @@ from typing import Any
 
 import jinja2
 
-from kbuild.aot.artifact import selection
+from kbuild.aot.artifact import selection, served
 from kbuild.aot.artifact.selection import (
     HINT_1,
     HINT_16,
@@ -27,6 +27,8 @@ from kbuild.aot.artifact.selection import (
     KernelTable,
     LaunchParameter,
 )
+from kbuild.aot.capture import serving
+from kbuild.aot.capture.serving.facts import ServedFunction
 from kbuild.aot.files import templates_directory
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.model import TORCH_DTYPES
@@ -55,6 +57,7 @@ FILES = {
             "launch.py",
             "operators.py",
             "operators.pyi",
+            "triton.py",
         )
     },
     "launcher_tables.c": "launcher/launcher_tables.c.j2",
@@ -68,6 +71,40 @@ FILES = {
 
 _OF_OPERATORS = ("operators.py", "operators.pyi", "_jax.py", "_shapes.py", "_torch.py")
 """Those that a package without operators has not."""
+
+_OF_SERVING = ("triton.py",)
+"""Those that a package which serves no library has not."""
+
+_SERVING = {
+    **{
+        name: f"serving/{name}.py"
+        for name in (
+            "__init__",
+            "compiled",
+            "facts",
+            "functions",
+            "install",
+            "launches",
+            "live",
+            "recording",
+            "refusal",
+            "specialize",
+            "tuners",
+            "values",
+        )
+    },
+    **{f"shim_{name}": f"serving/shim/{name}.py" for name in ("kernels", "language", "modules", "tools")},
+    "text": "text.py",
+    **{
+        name: f"hook/{name}.py"
+        for name in ("decorators", "finder", "origin", "plain", "recorder", "specialization")
+    },
+}
+"""Modules of kbuild's that a package which serves a library has in its folder `_serving`, by their names there."""
+
+_OWN_IMPORT = re.compile(
+    r"^from kbuild\.aot\.capture\.(?:serving\.|hook\.)?(?:(\w+)|(shim)\.(\w+)) import (.*)", re.MULTILINE
+)
 
 _FLOAT_BITS = {"fp16": (5, 10), "bf16": (8, 7), "fp32": (8, 23)}
 """Bits of exponent and mantissa of the scalars that a launch converts from float64."""
@@ -88,6 +125,8 @@ class PackageTable:
     """The oldest branch of drivers that run the cubins."""
     operators: tuple[OperatorTable, ...] = ()
     """Functions on tensors."""
+    served: tuple[ServedFunction, ...] = ()
+    """Functions of libraries whose calls it answers."""
 
     @property
     def build_id(self) -> str:
@@ -99,10 +138,11 @@ def render(package_dir: Path, table: PackageTable) -> list[Path]:
     """Writes all sources of the package; files that have the right bytes stay untouched.  Returns all their
     paths."""
     context = _context(table)
-    left_out = _OF_OPERATORS if not table.operators else ()
+    left_out = (*(() if table.operators else _OF_OPERATORS), *(() if table.served else _OF_SERVING))
     made = {name: template for name, template in templates().items() if name not in left_out}
     texts = {name.format(**context): template.render(context) for name, template in made.items()}
     texts["_selection.py"] = Path(selection.__file__).read_text(encoding="utf-8")
+    texts |= serving_texts() if table.served else {}
     texts["py.typed"] = ""
     paths = []
     for name, text in sorted(texts.items()):
@@ -113,6 +153,21 @@ def render(package_dir: Path, table: PackageTable) -> list[Path]:
             path.write_bytes(data)
         paths.append(path)
     return paths
+
+
+def serving_texts() -> dict[str, str]:
+    """The modules that answer calls of libraries, by their files in a package."""
+    own = Path(serving.__file__).parents[1]
+    texts = {name: (own / file).read_text(encoding="utf-8") for name, file in _SERVING.items()}
+    return {f"_serving/{name}.py": _OWN_IMPORT.sub(_relative, text) for name, text in texts.items()}
+
+
+def _relative(match: re.Match[str]) -> str:
+    """An import of one of kbuild's modules within a package, where those of the folder `shim` are beside the others."""
+    module, _, of_shim, names = match.groups()
+    if module == "shim":
+        return "from . import " + ", ".join(f"shim_{name} as {name}" for name in names.split(", "))
+    return f"from .{f'shim_{of_shim}' if of_shim else module} import {names}"
 
 
 @lru_cache(maxsize=1)
@@ -164,6 +219,8 @@ def _context(table: PackageTable) -> dict[str, Any]:
         "build_id": table.build_id,
         "targets": table.targets,
         "devices": {t.capability: (t.limits.shared_bytes, t.multiprocessors) for t in TARGETS.values()},
+        "served": table.served,
+        "option_defaults": served.option_defaults(),
         "archives": table.archives,
         "driver": table.driver,
         "cuda": ptxas_wheels.cuda_of(table.driver),

@@ -26,6 +26,7 @@ from kbuild.aot.artifact.selection import (
     LaunchParameter,
     VariantEntry,
 )
+from kbuild.aot.artifact.served import served_functions
 from kbuild.aot.manifest import expressions
 from kbuild.aot.manifest.descriptors import DescriptorExtent, expanded
 from kbuild.aot.manifest.expand import Variant
@@ -62,6 +63,8 @@ _RESERVED_FUNCTIONS = (
     "ArchiveError",
     "DriverError",
 )
+_RESERVED_WHERE_SERVING = ("install", "triton", "uninstall")
+"""Those that a package needs where it serves a library."""
 
 
 @dataclass(frozen=True)
@@ -151,12 +154,17 @@ def make_table(
         tuple(sorted(archives.items())),
         driver,
         make_operators(manifest, kernels, constants),
+        served_functions(
+            manifest.kernels,
+            {name: [code.variant for code in _sorted_codes(own)] for name, own in codes.items()},
+        ),
     )
 
 
 def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[CodeTarget, ...]) -> KernelTable:
     where = f'kernel "{kernel.name}"'
-    _check_identifier(kernel.name, f"{where}: name", _RESERVED_FUNCTIONS)
+    reserved = (*_RESERVED_FUNCTIONS, *(_RESERVED_WHERE_SERVING if kernel.serves else ()))
+    _check_identifier(kernel.name, f"{where}: name", reserved)
     grid_args = tuple((argument.name, argument.type) for argument in kernel.grid_args)
     parameters = _parameters(codes, grid_args, where)
     grid, constants = _grid(kernel.grid, codes, [p.name for p in parameters if _is_countable(p)], where)

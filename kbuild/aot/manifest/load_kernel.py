@@ -93,12 +93,14 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         notes=loaded.decorated.notes,
         excludes=excludes,
         listed=listed.points if listed else (),
+        columns=listed.header if listed else (),
         language=function.language,
         block=tuple(map(str, values.get("block", ()))),
         shared=str(values.get("shared", 0)),
         defaults=tuple(
             (p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given
         ),
+        parameters=_served_parameters(declared) if "serves" in values else (),
         doc=values.get("doc") or function.doc,
         verify=verify,
         tune=tune,
@@ -107,6 +109,14 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
+
+
+def _served_parameters(declared: KernelFunction | None) -> tuple[tuple[str, bool, bool, Value], ...]:
+    """The parameters that calls of a library's own function bind."""
+    return tuple(
+        (one.name, one.is_constexpr, one.is_literal, one.default)
+        for one in (declared.parameters if declared else ())
+    )
 
 
 def _check_source(
@@ -123,6 +133,8 @@ def _check_source(
         check_types(reader, path, values["source"], declared, args, matrix)
     elif "digest" in values:
         check_digest(reader, path, values, name)
+    if "serves" in values and "digest" not in values:
+        reader.error((*path, "serves"), "needs the key digest", "kbuild import writes both")
 
 
 def _runs(

@@ -361,8 +361,15 @@ class Kernel:
     not multiply; `kbuild import` writes it."""
     listed: tuple[tuple[tuple[str, Value], ...], ...] = ()
     """The points of such a list, in its order: no others are built."""
+    columns: tuple[tuple[str, ...], ...] = ()
+    """The columns of such a list: axes, arguments with hints, and meta-parameters and options."""
     digest: str = ""
     """The digest of the source that was captured; another source is a mistake."""
+    serves: str = ""
+    """The function of a library whose calls through Triton's JIT it answers, as `module:name` with the qualified name."""
+    parameters: tuple[tuple[str, bool, bool, Value], ...] = ()
+    """Those of the function that it serves, in order: name, whether it is a constexpr, whether it has a plain default, and
+    that default."""
     language: str = TRITON
     """The language of the source, which its suffix says: `triton` for `.py`, `cuda` for `.cu`."""
     block: tuple[str, ...] = ()

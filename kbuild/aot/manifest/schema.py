@@ -288,6 +288,19 @@ KERNEL = Table(
             (Kernel, "digest"),
             Text(patterns=(Pattern("[0-9a-f]{64}", "{} is not a digest", "kbuild import writes it"),)),
         ),
+        Key(
+            "serves",
+            (Kernel, "serves"),
+            Text(
+                patterns=(
+                    Pattern(
+                        r"[A-Za-z_]\w*(\.\w+)*:\w+(\.(\w+|<locals>))*",
+                        "{} is no function of a module",
+                        "as `liger_kernel.ops.rms_norm:_rms_norm_forward_kernel`; kbuild import writes it",
+                    ),
+                )
+            ),
+        ),
         Key("op", (Kernel, "op"), OP),
         Key("verify", (Kernel, "verify"), VERIFY),
         Key(

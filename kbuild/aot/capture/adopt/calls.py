@@ -19,7 +19,7 @@ from kbuild.options import by_name
 
 _TYPE = re.compile(r"(\*?)k?([a-z][a-z0-9]*)(?::(16|1))?")
 _WORDS = {"u1": "i1", "f16": "fp16", "f32": "fp32", "f64": "fp64"}
-_IGNORED = {
+IGNORED = {
     "num_ctas": 1,
     "cluster_dims": {"tuple": [1, 1, 1]},
     "launch_cooperative_grid": False,
@@ -200,7 +200,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         if option is not None and option.is_legal(value):
             if value != option.default or option.is_shown:
                 found[option.name] = value
-        elif name not in _IGNORED or value != _IGNORED[name]:
+        elif name not in IGNORED or value != IGNORED[name]:
             raise Unsupported(f"the option {name} = {value!r} is none of a manifest")
     for name in ("num_warps", "num_stages"):
         option = by_name(name)

@@ -42,6 +42,7 @@ def kernel_text(name: str, table: Table, located: Located) -> tuple[list[str], s
         f"source = {toml_value(located.source)}",
         f"function = {toml_value(located.function)}",
         f"digest = {toml_value(kernel.digest)}",
+        f"serves = {toml_value(f'{kernel.module}:{kernel.name}')}",
     ]
     lines += toml_list("grid", [toml_value(axis) for axis in grid])
     lines.append(f"grid_args = {toml_value({', '.join(grid): 'i32'})}")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import importlib.abc
-import importlib.machinery
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 from kbuild.aot.capture.hook.decorators import is_tuner, tuning_key
 from kbuild.aot.capture.hook.fake_device import use
+from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.recorder import MOST_KEYS, Recorder
 
 
@@ -27,46 +26,7 @@ def install(folder: str, device: str = "") -> None:
     }
     if device:
         after["triton.compiler"] = lambda module: use(module, device)
-    sys.meta_path.insert(0, _Finder(after))
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds some modules as others would, and calls a function when one has been executed."""
-
-    def __init__(self, after: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._after = after
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        call = self._after.pop(fullname, None)
-        if call is None:
-            return None
-        for finder in sys.meta_path:
-            spec = finder.find_spec(fullname, path, target) if finder is not self else None
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, call)
-                return spec
-        return None
-
-
-class _Loader(importlib.abc.Loader):
-    """A loader, and what is to be done after it."""
-
-    def __init__(self, inner: Any, call: Callable[[ModuleType], None]) -> None:
-        self._inner = inner
-        self._call = call
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._inner.exec_module(module)
-        self._call(module)
+    sys.meta_path.insert(0, Finder(after))
 
 
 class _Around(threading.local):

@@ -53,8 +53,21 @@ def _parameter(parameter: Any) -> dict[str, Any]:
     return found
 
 
-def _parts(function: Any) -> Iterator[dict[str, Any]]:
-    """The kernel, and the functions that it reaches, each once."""
+def watched(function: Any) -> list[tuple[Any, str, Any]]:
+    """What a digest depends on that may change while a process runs: objects or dictionaries of modules, the names there of
+    texts and constants, and what they are now."""
+    found: list[tuple[Any, str, Any]] = []
+    for one, inner, _, outside in _reached(function):
+        if hasattr(one, "src"):
+            found.append((one, "src", one.src))
+        names = {name for name in outside.values if name in inner.__globals__}
+        found += [(inner.__globals__, name, inner.__globals__[name]) for name in sorted(names)]
+    return found
+
+
+def _reached(function: Any) -> Iterator[tuple[Any, types.FunctionType, str, _Outside]]:
+    """The kernel, and the functions that it reaches, each once: the object, the function of Python, its text, and what it
+    takes from around it."""
     waiting, seen = [function], set[int]()
     while waiting and len(seen) < _MOST:
         one = waiting.pop(0)
@@ -65,6 +78,12 @@ def _parts(function: Any) -> Iterator[dict[str, Any]]:
         text = _text(one, inner)
         outside = _Outside(inner, text)
         waiting += outside.reached
+        yield one, inner, text, outside
+
+
+def _parts(function: Any) -> Iterator[dict[str, Any]]:
+    """The kernel, and the functions that it reaches, as records."""
+    for one, inner, text, outside in _reached(function):
         code = inner.__code__
         yield {
             "module": inner.__module__ or "",

@@ -47,8 +47,13 @@ class Listed:
     configs: tuple[Config, ...] = (Config(),)
     """One for each row, in their order; each names its point and its specialisation in `when`."""
     points: tuple[Point, ...] = ()
-    columns: tuple[str, ...] = ()
-    """Parameters whose values rows give as those of configurations."""
+    header: tuple[tuple[str, ...], ...] = ((), (), ())
+    """The names of its columns: axes, arguments with hints, and meta-parameters and options."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Parameters whose values rows give as those of configurations."""
+        return self.header[2]
 
 
 @dataclass
@@ -144,7 +149,8 @@ class _Reader:
         hints = tuple(Specialization(hints, name) for hints, name in rows.hints.items())
         if self._errors:
             return Listed()
-        return Listed(matrix, hints, tuple(rows.configs), tuple(rows.points), self._columns["config"])
+        header = tuple(self._columns.values())
+        return Listed(matrix, hints, tuple(rows.configs), tuple(rows.points), header)
 
     def _axis(self, name: str, found: Mapping[tuple[type, Value], None]) -> Axis:
         values = tuple(value for _, value in found)

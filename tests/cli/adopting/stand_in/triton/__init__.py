@@ -11,8 +11,12 @@ from triton.runtime.autotuner import Config, autotune, heuristics
 from triton.runtime.jit import jit
 
 __version__ = os.environ.get("STAND_IN_TRITON", "3.6.0")
-__all__ = ["Config", "autotune", "cdiv", "heuristics", "jit", "language"]
+__all__ = ["Config", "autotune", "cdiv", "heuristics", "jit", "language", "next_power_of_2"]
 
 
 def cdiv(x: int, y: int) -> int:
     return -(-x // y)
+
+
+def next_power_of_2(n: int) -> int:
+    return 1 << (n - 1).bit_length()

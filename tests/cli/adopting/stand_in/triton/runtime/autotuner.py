@@ -9,8 +9,10 @@ from triton.runtime.driver import driver
 
 
 class Config:
-    def __init__(self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3) -> None:
-        self.kwargs, self.num_warps, self.num_stages = kwargs, num_warps, num_stages
+    def __init__(
+        self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3, pre_hook: Any = None
+    ) -> None:
+        self.kwargs, self.num_warps, self.num_stages, self.pre_hook = kwargs, num_warps, num_stages, pre_hook
 
     def all_kwargs(self) -> dict[str, Any]:
         found = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": 1}
@@ -26,14 +28,18 @@ class _Decorator:
     def __getitem__(self, grid: Any) -> Any:
         return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
 
 class Autotuner(_Decorator):
-    def __init__(self, fn: Any, configs: list[Config], key: list[str]) -> None:
+    def __init__(self, fn: Any, configs: list[Config], key: list[str], prune: Any) -> None:
         super().__init__(fn)
         self.configs, self.keys, self.cache = configs, key, dict[Any, Config]()
+        self.early_config_prune = (prune or {}).get("early_config_prune")
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
         call = lambda: self.fn.run(*args, **meta, **config.all_kwargs()) and 0  # noqa: E731
@@ -46,7 +52,10 @@ class Autotuner(_Decorator):
             times = [self._bench(*args, config=config, **kwargs) for config in self.configs]
             # Large problems take the last configuration, small ones the first.
             self.cache[key] = self.configs[-1 if times and sum(key) > 1000 else 0]
-        return self.fn.run(*args, **kwargs, **self.cache[key].all_kwargs())
+        config = self.cache[key]
+        if config.pre_hook is not None:
+            config.pre_hook(bound | config.all_kwargs())
+        return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
 
 class Heuristics(_Decorator):
@@ -59,8 +68,8 @@ class Heuristics(_Decorator):
         return self.fn.run(*args, **kwargs, **{name: call(bound) for name, call in self.values.items()})
 
 
-def autotune(configs: list[Config], key: list[str]) -> Any:
-    return lambda fn: Autotuner(fn, configs, key)
+def autotune(configs: list[Config], key: list[str], prune_configs_by: Any = None) -> Any:
+    return lambda fn: Autotuner(fn, configs, key, prune_configs_by)
 
 
 def heuristics(values: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from triton import compiler
 from triton.language import constexpr
 from triton.runtime.driver import driver
 
+_WORDS = {"float16": "fp16", "float32": "fp32"}
 _OPTIONS = {"num_warps": 4, "num_stages": 3}
 
 
@@ -60,7 +61,7 @@ class JITFunction:
 def _type(value: Any) -> tuple[Any, bool]:
     """The type of an argument, and whether 16 divides it."""
     if hasattr(value, "data_ptr"):
-        return f"*{value.dtype}", value.data_ptr() % 16 == 0
+        return f"*{_WORDS.get(str(value.dtype), value.dtype)}", value.data_ptr() % 16 == 0
     if isinstance(value, tuple):
         return tuple(_type(item)[0] for item in value), False
     if isinstance(value, bool):

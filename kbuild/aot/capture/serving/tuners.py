@@ -1,0 +1,148 @@
+"""Calls as packages answer them: with the choice of a tuner looked up, and the values of heuristics evaluated by their own
+functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.aot.capture.hook.decorators import chosen_names, is_tuner, tuning_key
+from kbuild.aot.capture.serving.launches import Found, Misfit
+from kbuild.aot.capture.serving.live import Call, Live
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A call that a package takes."""
+
+    live: Live
+    found: Found
+    values: Mapping[str, Any]
+    pre_hook: Any = None
+    """What the configuration that was taken has done before its launches."""
+
+
+def chain_of(decorator: Any) -> tuple[Any, list[Any]]:
+    """The kernel under a tuner or heuristics, and these, the outermost first."""
+    found: list[Any] = []
+    while hasattr(decorator, "fn") and (hasattr(decorator, "configs") or hasattr(decorator, "values")):
+        found.append(decorator)
+        decorator = decorator.fn
+    return decorator, found
+
+
+def answered(live: Live, call: Call, decorators: Sequence[Any] = ()) -> Answer | str:
+    """How a package takes a call that goes through these decorators; why it does not, where that is so.  Raises TypeError where
+    the kernel has no such arguments.
+
+    The reason is no exception, since packages call this of each other, whose classes are not the same.
+    """
+    try:
+        return _answer(live, call, decorators)
+    except Misfit as misfit:
+        return str(misfit)
+
+
+def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
+    if not decorators:
+        values, options = live.bind(call.args, call.kwargs)
+        return Answer(live, live.function.find(values, options, call.warmup), values)
+    tuner, *others = decorators
+    if not is_tuner(tuner) or any(is_tuner(one) for one in others):
+        raise Misfit("it has two tuners")
+    open_names = frozenset(chosen_names(tuner))
+    twice = sorted(open_names & live.function.constexprs & call.kwargs.keys())
+    if twice:
+        raise Misfit(f"{twice[0]} is given, and its tuner chooses it")
+    if any(hasattr(value, "block_shape") for value in (*call.args, *call.kwargs.values())):
+        answer = _described(live, call, tuner, others)
+        if answer is not None:
+            return answer
+    found, values = _choice(live, call, open_names, others)
+    return Answer(live, found, values, _pre_hook(live, tuner, found, call))
+
+
+def _described(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) -> Answer | None:
+    """The answer to a call with tensor descriptors whose blocks are set by the hooks of configurations: these are called, one
+    after the other, until a launch has such blocks.  None where no configuration has a hook, or none leads to a launch."""
+    for config in tuner.configs:
+        hook = getattr(config, "pre_hook", None)
+        if hook is None or not live.function.has_config(config.all_kwargs()):
+            continue
+        given = evaluated(call, config.all_kwargs(), heuristics)
+        values, options = live.bind(call.args, given)
+        hook({**dict(zip(tuner.arg_names, call.args)), **given})
+        try:
+            found = live.function.find(values, options, call.warmup)
+            _check_pruning(live, tuner, config, call)
+        except Misfit:
+            continue
+        if found.row.is_exact:
+            tuner.best_config = config
+            return Answer(live, found, values)
+    return None
+
+
+def _choice(
+    live: Live, call: Call, open_names: frozenset[str], heuristics: Sequence[Any]
+) -> tuple[Found, Mapping[str, Any]]:
+    """The row for a call whose tuner is not asked: that of the size, or the one that was taken most.
+
+    Where heuristics follow from what the tuner chooses, each configuration is tried until one leads to a row of its own.
+    """
+    if not heuristics:
+        values, options = live.bind(call.args, call.kwargs, open_names)
+        return live.function.find(values, options, call.warmup), values
+    reasons: dict[str, None] = {}
+    for config in live.function.configs(open_names):
+        values, options = live.bind(call.args, evaluated(call, config, heuristics))
+        try:
+            found = live.function.find(values, options, call.warmup)
+        except Misfit as misfit:
+            reasons[str(misfit)] = None
+            continue
+        if found.row.is_exact:
+            return found, values
+    raise Misfit("; ".join(filter(None, reasons)))
+
+
+def evaluated(call: Call, config: Mapping[str, Any], heuristics: Sequence[Any]) -> dict[str, Any]:
+    """The keywords of a call with a tuner's configuration and the values that heuristics make of both."""
+    given = {**call.kwargs, **config}
+    for one in heuristics:
+        for name, make in one.values.items():
+            given[name] = make({**dict(zip(one.arg_names, call.args)), **given})
+    return given
+
+
+def _pre_hook(live: Live, tuner: Any, found: Found, call: Call) -> Any:
+    """The hook of the tuner's configuration that a row is.  Raises Misfit where the tuner would not choose it."""
+    config = next(_equal(tuner.configs, found.row.config), None)
+    if config is None and any(getattr(one, "pre_hook", None) for one in tuner.configs):
+        raise Misfit("the configuration that was built is none of its tuner's, which have hooks")
+    if config is not None:
+        _check_pruning(live, tuner, config, call)
+        tuner.best_config = config
+    return getattr(config, "pre_hook", None)
+
+
+def _equal(configs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[Any]:
+    """The configurations that a row may be."""
+    for config in configs:
+        given = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+        if all(values[name] == value for name, value in given.items() if name in values):
+            yield config
+
+
+def _check_pruning(live: Live, tuner: Any, config: Any, call: Call) -> None:
+    """Raises Misfit where the library takes a configuration out for these arguments; it is asked once for each key."""
+    prune = getattr(tuner, "early_config_prune", None)
+    if prune is None:
+        return
+    key = (id(config), tuning_key(tuner, call.args, call.kwargs))
+    if key not in live.kept:
+        kept = prune(tuner.configs, dict(zip(tuner.arg_names, call.args)), **call.all_kwargs)
+        live.kept[key] = any(one is config for one in kept)
+    if not live.kept[key]:
+        raise Misfit("its tuner takes the configuration that was built out for these arguments")

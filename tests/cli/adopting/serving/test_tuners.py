@@ -1,0 +1,135 @@
+"""Tuned kernels are served with what was captured: nothing is tried, and hooks and heuristics are the library's."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kbuild import cli
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.emulator.driver import FakeDriver
+from tests.cli.adopting.conftest import STAND_IN
+from tests.cli.adopting.serving.conftest import compiled, taken
+from tests.cli.adopting.serving.tensors import Tensor
+from tests.cli.adopting.serving.tuned_library import OPS, USE
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that was captured, imported and built, with the wheel unpacked in `site`."""
+    folder = tmp_path_factory.mktemp("tuned") / "tuned_kernels"
+    (folder / "tuned").mkdir(parents=True)
+    for name, text in {"tuned/__init__.py": "", "tuned/ops.py": OPS, "use.py": USE}.items():
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(STAND_IN), str(folder)]))
+        patch.setenv("STAND_IN_GPU", "1")
+        assert cli.main(["capture", "-q", "--", sys.executable, "use.py"]) == 0
+        assert cli.main(["import", "-q", "capture.jsonl"]) == 0
+    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
+    assert not result.failures and result.wheel is not None
+    with zipfile.ZipFile(result.wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def driver(made: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(["sm_90"], builds=[made / "build"]) as driver:
+        yield driver
+
+
+@pytest.fixture
+def served(made: Path, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The library's module, with the package installed, which is its attribute `package`."""
+    monkeypatch.setenv("KBUILD_LIBCUDA", str(driver.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    for folder in (made / "site", STAND_IN, made):
+        monkeypatch.syspath_prepend(str(folder))
+    before = taken()
+    ops: Any = importlib.import_module("tuned.ops")
+    ops.package = importlib.import_module("tuned_kernels")
+    ops.package.install(strict=True)
+    yield ops
+    assert not driver.findings
+    taken()
+    sys.modules.update(before)
+
+
+def run(driver: FakeDriver, function: Any, n: int, how: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """What goes into a function of the library, what comes out, and the threads of a block."""
+    x = np.random.default_rng(0).standard_normal(n).astype(np.float32)
+    out = Tensor(driver.empty((n,), np.float32))
+    function(Tensor(driver.array(x)), out, how)
+    return x, out.numpy(), driver.launches[-1].block[0]
+
+
+@pytest.mark.parametrize(("n", "threads"), [(640, 64), (6400, 256), (1000, 64), (700, 64)])
+def test_the_choice_of_a_size_is_looked_up(served: Any, driver: FakeDriver, n: int, threads: int) -> None:
+    x, out, found = run(driver, served.scale, n, 2.0)
+    assert (out == x * 2).all() and found == threads
+    assert compiled() == 0
+
+
+@pytest.mark.parametrize("n", [64, 320, 12800, 1300])
+def test_for_a_size_that_was_never_seen_a_choice_for_others_is_taken(
+    served: Any, driver: FakeDriver, n: int
+) -> None:
+    x, out, _ = run(driver, served.scale, n, 3.0)
+    assert (out == x * 3).all()
+
+
+@pytest.mark.parametrize(("n", "block"), [(640, 64), (6400, 256)])
+def test_hooks_of_configurations_are_called(served: Any, driver: FakeDriver, n: int, block: int) -> None:
+    x, out, _ = run(driver, served.shift, n, (3, 40))
+    assert (out == x + 43).all() and served.hooked == [(n, block, 4)]
+    assert served.shift_kernel.best_config.kwargs == {"BLOCK": block}
+    run(driver, served.shift, n, (3, 40))
+    assert served.tried == [n]  # Once for a size.
+
+
+def test_a_warmup_loads_the_configuration_that_is_taken(served: Any, driver: FakeDriver) -> None:
+    x = Tensor(driver.array(np.ones(6400, np.float32)))
+    before = len(driver.launches)
+    (made,) = served.shift_kernel.warmup(x, x, 6400, (3, 40), grid=(1,))
+    assert made.metadata.BLOCK == 256 and not served.hooked and len(driver.launches) == before
+
+
+def test_a_configuration_that_a_library_takes_out_is_not_launched(served: Any, driver: FakeDriver) -> None:
+    with pytest.raises(
+        served.package.dispatch.NoVariantError, match="takes the configuration that was built out"
+    ):
+        run(driver, served.shift, 60, (3, 40))
+
+
+def test_without_the_library_a_tuned_kernel_is_launched_by_name(served: Any, driver: FakeDriver) -> None:
+    x = np.arange(700, dtype=np.float32)
+    out = driver.empty((700,), np.float32)
+    kernel = served.package.triton.shift_kernel
+    seen: list[Any] = []
+    kernel[lambda meta: seen.append(meta["BLOCK"]) or (-(-700 // meta["BLOCK"]),)](
+        driver.array(x), out, 700, (1, 2)
+    )
+    assert (out.copy_to_host() == x + 3).all() and seen == [64]
+
+
+def test_what_only_a_heuristic_could_say_has_to_be_given(served: Any, driver: FakeDriver) -> None:
+    x, out = driver.array(np.ones(700, np.float32)), driver.empty((700,), np.float32)
+    kernel = served.package.triton.scale_kernel
+    with pytest.raises(
+        served.package.dispatch.NoVariantError, match="EVEN is not given, and was captured with"
+    ):
+        kernel[(11,)](x, out, 700, 2.0)
+    kernel[lambda meta: (-(-700 // meta["BLOCK"]),)](x, out, 700, 2.0, EVEN=False)
+    assert (out.copy_to_host() == 2).all()

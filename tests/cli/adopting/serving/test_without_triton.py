@@ -1,0 +1,158 @@
+"""Without Triton, `install()` puts in its place what a library needs to be imported, and its kernels are served."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.adopting.serving.conftest import World
+from tests.cli.adopting.serving.test_install import use
+
+without_triton = pytest.mark.parametrize("world", ["absent", "forbidden"], indirect=True)
+
+
+@without_triton
+def test_a_library_is_imported_and_served(world: World) -> None:
+    with pytest.raises(ImportError):
+        world.module("tiny_ops.functions")
+    world.package.install()
+    errors = use(world, np.float16)
+    assert max(errors.values()) < 0.05 and len(world.launched()) == 12
+
+
+@without_triton
+def test_there_is_nothing_that_a_miss_could_go_to(world: World) -> None:
+    world.package.install()
+    x = world.torch.tensor(np.ones((8, 256), np.float32))
+    with pytest.raises(world.package.dispatch.NoVariantError, match="BLOCK = 256 is not 128"):
+        world.library.softmax(x)
+    world.package.uninstall()
+    with pytest.raises(RuntimeError, match="softmax_kernel cannot be compiled: Triton is not installed"):
+        world.library.softmax(x)
+
+
+@without_triton
+def test_a_changed_source_is_not_served(world: World) -> None:
+    file = world.folder / "tiny_ops/functions.py"
+    file.write_text(file.read_text().replace("1 / tl.sqrt", "2 / tl.sqrt"))
+    world.package.install()
+    with pytest.raises(world.package.dispatch.NoVariantError, match="is another source than the one"):
+        world.library.rms_norm(world.torch.tensor(np.ones((8, 512), np.float32)))
+
+
+OTHER = """\
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton import Config, cdiv, next_power_of_2
+from triton.language.extra.cuda.libdevice import tanh
+from triton.language.extra.libdevice import rsqrt
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+exp = tl.math.exp
+pow = tl.extra.cuda.libdevice.pow
+TYPES = {tl.float16: 2, tl.bfloat16: 2, tl.float8e4nv: 1}
+LOG2E = tl.constexpr(1.5)
+TWICE = LOG2E * 2
+
+
+@triton.jit(do_not_specialize=["n"])
+def helper(x, n, scale: tl.constexpr = LOG2E, kind: tl.tensor | None = None):
+    return exp(x) * tanh(x)
+
+
+@triton.heuristics({"BLOCK": lambda args: next_power_of_2(args["n"])})
+@triton.autotune([Config({"STEP": 2}, num_warps=8), Config({"STEP": 4}, num_stages=2)], key=["n"])
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr, STEP: tl.constexpr):
+    tl.store(x, helper(x, n))
+
+
+@triton.constexpr_function
+def half(n):
+    return n // 2
+"""
+
+
+@without_triton
+def test_what_libraries_use_at_import(world: World) -> None:
+    (world.folder / "other.py").write_text(OTHER)
+    world.package.install()
+    other = world.module("other")
+    assert other.TWICE.value == 3.0 and other.half(8) == 4 and other.cdiv(7, 2) == 4
+    assert (
+        other.kernel.arg_names == ["x", "n", "BLOCK", "STEP"] and other.kernel.fn.fn.fn.__name__ == "kernel"
+    )
+    assert [one.is_constexpr for one in other.helper.params] == [False, False, True, False]
+    assert other.helper.params[1].do_not_specialize and other.helper.src.startswith("def helper(")
+    assert other.driver.active.get_current_target() == ("cuda", 90, 32)
+    assert other.driver.active.utils.get_device_properties(0)["multiprocessor_count"] == 132
+    assert [one.primitive_bitwidth for one in other.TYPES] == [16, 16, 8]
+    x = world.torch.tensor(np.ones((8, 64), np.float32))
+    assert other.TensorDescriptor.from_tensor(x, [4, 64]).strides == (64, 1)
+    with pytest.raises(RuntimeError, match=r"triton\.language\.math\.exp\(\) is for kernels"):
+        other.exp(1.0)
+    with pytest.raises(world.package.dispatch.NoVariantError, match="other:kernel was not captured"):
+        other.kernel[(1,)](x, 64)
+    with pytest.raises(ImportError):
+        importlib.import_module("triton.experimental.gluon")
+
+
+def test_with_triton_nothing_stands_in_its_place(world: World) -> None:
+    world.package.install()
+    assert "triton" not in sys.modules
+    assert world.module("triton").__file__
+
+
+class _HalfOfTorch:
+    """As torch writes its type."""
+
+    def __str__(self) -> str:
+        return "torch.float16"
+
+
+_HalfOfTorch.__name__ = "dtype"
+
+
+@without_triton
+def test_types_stand_for_arrays_in_a_warmup(world: World) -> None:
+    world.package.install()
+    kernel, full = world.module("tiny_ops.rows").softmax_kernel, world.module("triton.language").float32
+    for element, block in ((_HalfOfTorch(), 512), (full, 128)):
+        made = kernel.warmup(element, element, block, block, BLOCK=block, grid=(1,))
+        assert made.n_regs > 0 and made.metadata.num_warps == 4
+    assert not world.launched()
+    with pytest.raises(world.package.dispatch.NoVariantError):
+        kernel.warmup(full, full, 256, 256, BLOCK=256, grid=(1,))
+
+
+@without_triton
+def test_hooks_of_launches_are_called(world: World) -> None:
+    """As Triton 3.4 and later have them, among its knobs."""
+    world.package.install()
+    kernel = world.module("tiny_ops.elementwise").add_kernel
+    seen: list[object] = []
+    knobs: Any = ModuleType("triton.knobs")
+    knobs.runtime = SimpleNamespace(
+        launch_enter_hook=lambda facts: seen.append(facts.get()),
+        launch_exit_hook=lambda facts: seen.append("exit"),
+    )
+    sys.modules["triton.knobs"] = knobs
+    kernel.launch_metadata = lambda grid, metadata, args: {
+        "warps": metadata.num_warps,
+        "bytes": 12 * args["n"],
+    }
+    kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append((len(args), kwargs)))
+    x = world.torch.tensor(np.ones(4096, np.float32))
+    kernel[lambda meta: (4096 // meta["BLOCK"],)](x, x, x, 4096, BLOCK=1024)
+    facts = {"name": "add_kernel", "function": None, "stream": None, "warps": 4, "bytes": 49152}
+    assert seen == [(4, {"BLOCK": 1024}), facts, "exit"] and world.launched() == ["add_kernel"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from zoo.arrays import poisoned, small_integers
-from zoo.case import Case
+from zoo.case import Argument, Case
 
 
 def _parts(name: str, precision: str, bits: int, left: bool, m: int = 64, warps: int = 4) -> Case:
     """Whole numbers of so many bits on one side, which take several parts, times -1, 0 or 1: exact in f32."""
 
-    def inputs(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def inputs(rng: np.random.Generator) -> dict[str, Argument]:
         long, short = (1 << bits), 1
         return {
             "a": small_integers(

@@ -136,7 +136,7 @@ def moments_of_blocks(
     if not ALIGNED:
         count += tl.sum(tl.where(present, 1.0, 0.0), axis=0)
         total += tl.sum(edges, axis=0)
-    mean = total / count
+    mean = total / tl.maximum(count, 1.0)  # A part may have nothing.
     distant = tl.sum(squares + counts * (means - mean) * (means - mean), axis=0)
     if not ALIGNED:
         distances = tl.where(present, edges - mean, 0.0)

@@ -69,7 +69,7 @@ def _parts_of(row: np.ndarray, index: int, block: int, parts: int) -> list[np.nd
         for p in range(parts)
     ]
     own[0] += [row[:head], row[end:]]
-    return [np.concatenate(each).astype(np.float64) for each in own]
+    return [np.concatenate([row[:0], *each]).astype(np.float64) for each in own]
 
 
 def _softmax_parts(name: str, n_cols: int, block: int, parts: int) -> Case:
@@ -161,8 +161,8 @@ def _moments(x: np.ndarray, block: int, parts: int) -> tuple[np.ndarray, np.ndar
     """The mean of each part of each row, and the sum of the squares of the distances from it."""
     own = [_parts_of(row, index, block, parts) for index, row in enumerate(x)]
     return (
-        np.array([[part.mean() for part in row] for row in own]),
-        np.array([[part.var() * len(part) for part in row] for row in own]),
+        np.array([[part.mean() if len(part) else 0 for part in row] for row in own]),
+        np.array([[part.var() * len(part) if len(part) else 0 for part in row] for row in own]),
     )
 
 
@@ -225,6 +225,8 @@ CASES = [
     _layer_norm_case("layer_norm_long_odd", "layer_norm_long_kernel", 1027, {"BLOCK": 256}, np.float32),
     _layer_norm_case("layer_norm_long_16", "layer_norm_long_kernel", 1031, {"BLOCK": 256}, np.float16),
     _layer_norm_parts("layer_norm_parts", 1027, 128, 3),
+    _layer_norm_parts("layer_norm_parts_without_vectors", 129, 128, 2),
     _layer_norm_of_parts("layer_norm_of_parts", 1027, 128, 3),
+    _layer_norm_of_parts("layer_norm_of_parts_without_vectors", 129, 128, 2),
     _layer_norm_of_parts("layer_norm_of_equal_parts", 1024, 128, 4),
 ]

@@ -33,7 +33,8 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
         attributes += f' "nvvm.cluster_dim"="{programs},1,1"'
     if (most := func.attrs.get("max_registers")) is not None:
         attributes += f' "nvvm.maxnreg"="{most}"'
-    elif not emit.extra_warps:
+    elif not emit.extra_warps and not func.attrs.get("explicit_layouts"):
+        # Authors of Gluon plan registers themselves.
         programs = resident_programs(func, emit.num_warps, emit.target.limits)
         attributes += f' "nvvm.minctasm"="{programs}"' if programs else ""
     suffix = f" !dbg !{debug.subprogram}" if debug is not None else ""

@@ -118,10 +118,8 @@ def view_of(value: Any) -> ArrayView | None:
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):  # A tensor of torch.
         where = value.device.index if value.device.type == "cuda" else HOST
         return ArrayView(value.data_ptr(), where, dtype, tuple(value.shape), tuple(value.stride()))
-    interface, has_dlpack = (
-        getattr(value, "__cuda_array_interface__", None),
-        hasattr(value, "__dlpack_device__"),
-    )
+    interface = getattr(value, "__cuda_array_interface__", None)
+    has_dlpack = hasattr(value, "__dlpack_device__")
     # An interface without a stream, such as JAX's of version 2, does not say when its array is written.
     if interface is not None and ("stream" in interface or not has_dlpack):
         return _view_of_interface(interface, dtype)

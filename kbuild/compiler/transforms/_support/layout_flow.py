@@ -10,7 +10,7 @@ Passes that choose layouts use these functions, so that each operation states it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from kbuild.compiler.ir.builder import Builder
@@ -118,6 +118,22 @@ def operand_layout(op: Op, index: int, layout: LinearLayout) -> LinearLayout | N
     if isinstance(op, Gather) and index == 1:
         return layout
     return None
+
+
+def repeated(value: Value, layout: LinearLayout, operand_in: Callable[[Value, LinearLayout], Value]) -> Value:
+    """The value computed once more in another layout, right after its operation; `operand_in` gives that an operand in
+    the layout which it needs."""
+    op = value.op
+    assert op is not None
+    mapping: dict[Value, Value] = {}
+    for index, operand in tensor_operands(op):
+        need = operand_layout(op, index, layout)
+        assert need is not None
+        mapping[operand] = operand_in(operand, need)
+    copy = op.clone(mapping)
+    for result in copy.results:
+        result.type = tensor_type(result).with_layout(layout)
+    return Builder.after(op).add(copy).results[value.index]
 
 
 @lru_cache(maxsize=4096)

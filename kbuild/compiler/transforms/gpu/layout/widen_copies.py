@@ -20,7 +20,6 @@ that cannot be: its pointers or its mask come out of a loop, or of a load that i
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
@@ -30,6 +29,7 @@ from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.transforms._support.layout_flow import (
     held_layout,
     operand_layout,
+    repeated,
     tensor_operands,
     tensor_type,
 )
@@ -106,15 +106,5 @@ class _Again:
         if held_layout(value) == layout:
             return value
         if key not in self.made:
-            op = value.op
-            assert op is not None
-            mapping: dict[Value, Value] = {}
-            for index, operand in tensor_operands(op):
-                need = operand_layout(op, index, layout)
-                assert need is not None
-                mapping[operand] = self.get(operand, need)
-            copy = op.clone(mapping)
-            for result in copy.results:
-                result.type = tensor_type(result).with_layout(layout)
-            self.made[key] = Builder.after(op).add(copy).results[value.index]
+            self.made[key] = repeated(value, layout, self.get)
         return self.made[key]

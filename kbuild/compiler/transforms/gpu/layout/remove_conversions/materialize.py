@@ -11,6 +11,7 @@ from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.transforms._support.layout_flow import (
     held_layout,
     operand_layout,
+    repeated,
     tensor_operands,
     tensor_type,
 )
@@ -50,7 +51,9 @@ class _Copies:
         key = value, layout
         if key not in self.made:
             self.made[key] = (
-                self.repeat(value, layout) if self.plan(value, layout, 0)[1] else _convert(value, layout)
+                repeated(value, layout, self.get)
+                if self.plan(value, layout, 0)[1]
+                else _convert(value, layout)
             )
         return self.made[key]
 
@@ -80,19 +83,6 @@ class _Copies:
                 return None
             cost += self.plan(operand, need, depth + 1)[0]
         return cost
-
-    def repeat(self, value: Value, layout: LinearLayout) -> Value:
-        op = value.op
-        assert op is not None
-        mapping = {}
-        for index, operand in tensor_operands(op):
-            need = operand_layout(op, index, layout)
-            assert need is not None
-            mapping[operand] = self.get(operand, need)
-        copy = op.clone(mapping)
-        for result in copy.results:
-            result.type = tensor_type(result).with_layout(layout)
-        return Builder.after(op).add(copy).results[value.index]
 
 
 def _convert(value: Value, layout: LinearLayout) -> Value:

@@ -116,18 +116,18 @@ typedef struct {
     const struct Operator *of; /* whose arguments these are, where there is no kernel; else NULL */
 } Kernel;
 
-typedef struct { const char *name; uint64_t bit; } TorchType;
+typedef struct { const char *name; uint64_t bit; } TypeName;
 
 /* Of launcher_tables.c. */
 #pragma GCC visibility push(hidden)
 extern const char package_name[], package_symbol[], package_doc[], build_id[];
-extern const int kernel_count, row_count, target_count, torch_type_count;
+extern const int kernel_count, row_count, target_count, type_name_count;
 extern const Target targets[];
 extern const Archive archives[];
 extern const MapPlan map_plans[];
 extern const Kernel kernels[];
 extern const VariantEntry rows[];
-extern const TorchType torch_types[];
+extern const TypeName type_names[];
 #pragma GCC visibility pop
 
 #include "operator_types.h"

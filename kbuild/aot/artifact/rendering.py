@@ -93,7 +93,10 @@ _SERVING = {
             "values",
         )
     },
-    **{f"shim_{name}": f"serving/shim/{name}.py" for name in ("kernels", "language", "modules", "tools")},
+    **{
+        f"shim_{name}": f"serving/shim/{name}.py"
+        for name in ("kernels", "language", "modules", "tools", "torch_view")
+    },
     "text": "text.py",
     **{
         name: f"hook/{name}.py"
@@ -237,12 +240,17 @@ def _context(table: PackageTable) -> dict[str, Any]:
         "maps": [_map_context(text) for text in maps],
         "max_maps": max((_map_count(passed) for passed in passed_lists), default=0) or 1,
         "types": list(TYPES.items()),
-        "torch_dtypes": [(name, TYPES[type_]) for name, type_ in TORCH_DTYPES.items()],
+        "type_names": [(name, TYPES[type_]) for name, type_ in _type_names().items()],
         "dtypes": [(type_, name) for name, type_ in TORCH_DTYPES.items()],
         "type_mask": TYPE_MASK,
         "hint_16": HINT_16,
         "hint_1": HINT_1,
     }
+
+
+def _type_names() -> dict[str, str]:
+    """Element types by the names of torch's `dtype` objects, and of those of Triton's language."""
+    return TORCH_DTYPES | {"int1": "i1"} | {word: word for word in TYPES if word.startswith(("fp", "bf"))}
 
 
 def symbol_of(package: str) -> str:

@@ -2,6 +2,7 @@
 
 #include "arrays.h"
 #include "handles.h"
+#include "wrapped.h"
 
 /* Says that an argument is nothing that points to memory; operators take tensors alone, which have sizes. */
 static int no_pointer(const Kernel *kernel, int index, PyObject *value)
@@ -40,6 +41,8 @@ static int read_pointer(const Kernel *kernel, int index, PyObject *value, Call *
             status = take_unsigned(address, &call->values[index].address) < 0 ? no_address(kernel, index) : locate_address(kernel, index, call);
         else if (PyObject_HasAttr(value, names.dlpack))
             status = read_dlpack(kernel, index, value, call, &type);
+        else if (!kernel->of && is_wrapped(value))
+            status = read_wrapped(kernel, index, value, call, &type);
         else
             return no_pointer(kernel, index, value);
     }

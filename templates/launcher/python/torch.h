@@ -40,15 +40,15 @@ static void find_torch(void)
     PyObject *module = PyImport_GetModule(names.torch);
     PyObject *tensor = module ? PyObject_GetAttrString(module, "Tensor") : NULL;
     if (tensor) {
-        for (int i = 0; i < torch_type_count; i++) {
-            PyObject *dtype = PyObject_GetAttrString(module, torch_types[i].name);
+        for (int i = 0; i < type_name_count; i++) {
+            PyObject *dtype = PyObject_GetAttrString(module, type_names[i].name);
             if (!dtype) {
                 PyErr_Clear();
                 continue;
             }
             unsigned slot = dtype_slot(dtype);
             torch.dtypes[slot] = dtype;
-            torch.dtype_bits[slot] = torch_types[i].bit;
+            torch.dtype_bits[slot] = type_names[i].bit;
         }
         PyObject *inner = attribute_of(module, "_C");
         PyObject *modules = attribute_of(module, "nn");

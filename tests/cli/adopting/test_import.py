@@ -262,3 +262,17 @@ def test_types_are_those_of_manifests(
 def test_a_type_that_a_kernel_takes_is_a_word(record: Recording) -> None:
     changed(record(program=ADD + "add(Tensor(16), Tensor(16))\n"), constexprs={"BLOCK": {"dtype": "float16"}})
     assert imported()["add"]["matrix"]["BLOCK"] == ["fp16"]
+
+
+def test_a_parameter_with_the_name_of_an_option_has_its_value(
+    record: Recording, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ops = project / "lib/ops.py"
+    text = ops.read_text().replace(
+        "n, BLOCK: tl.constexpr):", "n, BLOCK: tl.constexpr, num_warps: tl.constexpr):", 1
+    )
+    ops.write_text(text.replace("BLOCK=1024)", "BLOCK=n, num_warps=8 if n > 1000 else 2)"))
+    record(program=f"{ADD}for n in (16, 2048):\n    add(Tensor(n), Tensor(n))\n")
+    assert imported()["add"]["args"] == {"x, y, out": "*fp32:16", "n": "i32:16"}
+    names = ["add.sm_90.BLOCK=16.n=d16.num_warps=2.w2s3", "add.sm_90.BLOCK=2048.n=d16.num_warps=8.w8s3"]
+    assert listed(capsys, "add") == names

@@ -66,7 +66,8 @@ class Call:
 
     leaves: tuple[Leaf, ...]
     constexprs: dict[str, Value]
-    """Compile-time values by parameter, those of arguments that are None among them."""
+    """Compile-time values by parameter, those of arguments that are None among them, and of parameters that have the name of an
+    option."""
     options: dict[str, Any]
     tuned: frozenset[str]
     """Names whose values a tuner chose."""
@@ -138,11 +139,15 @@ def grouped_calls(
 def _call(kernel: CapturedKernel, variant: CapturedVariant, place: str) -> Call:
     leaves: list[Leaf] = []
     constexprs: dict[str, Value] = {}
+    options = dict(variant.options)
     for name, is_constexpr in kernel.params:
-        if not Name().takes(name):
+        option = by_name(name, "variant") if is_constexpr else None
+        if option is None and not Name().takes(name):
             raise Unsupported(f"a manifest cannot name its parameter {name}")
         if is_constexpr:
             constexprs[name] = _value(name, variant.constexprs[name])
+            if option is not None and constexprs[name] is not None:
+                options[name] = constexprs[name]  # Triton takes such a keyword for both.
         elif variant.args[name] == "none":
             constexprs[name] = None
         else:
@@ -150,7 +155,7 @@ def _call(kernel: CapturedKernel, variant: CapturedVariant, place: str) -> Call:
     return Call(
         leaves=tuple(leaves),
         constexprs=constexprs,
-        options=_options(variant.options),
+        options=_options(options),
         tuned=frozenset(variant.tuned),
         keys=[launch["key"] for launch in variant.launches.values() if "key" in launch],
         count=variant.count,

@@ -62,7 +62,9 @@ def table_of(calls: Calls) -> Table:
     types = _type_axes(calls.calls, table)
     first = calls.calls[0]
     chosen = [
-        name for name, value in first.constexprs.items() if name not in first.tuned and value is not None
+        name
+        for name, value in first.constexprs.items()
+        if name not in first.tuned and value is not None and by_name(name, "variant") is None
     ]
     others = [name for name in first.constexprs if name not in chosen]
     options = dict.fromkeys(name for call in calls.calls for name in call.options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -286,3 +287,27 @@ def test_a_launch_gives_what_callers_ask_of_a_compiled_kernel(world: World) -> N
     made[(8,)](x, x, 2048, 2048, 2048)
     assert world.launched() == ["softmax_kernel"]
     assert kernel[(8,)](x, x, 2048, 2048, BLOCK=2048) is made
+
+
+class Wrapped:
+    """Memory and a type, as triton.reinterpret() gives them, or a library's own class."""
+
+    def __init__(self, tensor: Any, dtype: str) -> None:
+        self.tensor = tensor
+        self.dtype = type("dtype", (), {"__str__": lambda _: dtype})()
+
+    def data_ptr(self) -> int:
+        return self.tensor.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["fp32", "torch.float32"])
+def test_all_that_has_memory_and_a_type_is_an_array(world: World, name: str) -> None:
+    x = world.torch.tensor(np.arange(4096, dtype=np.float32))
+    out = world.torch.empty(4096, dtype=world.torch.float32, device="cuda")
+    world.package.install(strict=True)
+    kernel = world.module("tiny_ops.elementwise").scale_kernel
+    kernel[(4,)](Wrapped(x, name), Wrapped(out, name), 4096, 0.5, BLOCK=1024)
+    assert (out.numpy() == np.arange(4096) * 0.5).all()
+    for other in ("bf16", "torch.float64", "something"):
+        with pytest.raises(world.package.dispatch.NoVariantError, match="dtype"):
+            kernel[(4,)](Wrapped(x, other), Wrapped(out, other), 4096, 0.5, BLOCK=1024)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.serving.conftest import World
 from tests.cli.adopting.serving.test_install import use
 
@@ -133,6 +138,54 @@ def test_types_stand_for_arrays_in_a_warmup(world: World) -> None:
     assert not world.launched()
     with pytest.raises(world.package.dispatch.NoVariantError):
         kernel.warmup(full, full, 256, 256, BLOCK=256, grid=(1,))
+
+
+@without_triton
+def test_tensors_are_reinterpreted(world: World) -> None:
+    world.package.install()
+    triton, full = world.module("triton"), world.module("triton.language").float32
+    x = world.torch.tensor(np.arange(4096, dtype=np.int32).view(np.float32))
+    bits = world.torch.tensor(np.ones(4096, np.int32))
+    out = triton.reinterpret(bits, full)
+    world.module("tiny_ops.elementwise").scale_kernel[(4,)](x, out, 4096, 2.0, BLOCK=1024)
+    assert (bits.numpy().view(np.float32) == x.numpy() * 2).all()
+    assert triton.reinterpret(out, bits.dtype) is bits and out.stride() == (1,)
+    with pytest.raises(TypeError, match="int has no memory"):
+        triton.reinterpret(3, full)
+
+
+WITH_TORCH = """\
+import sys
+
+if "before" in sys.argv:
+    import torch
+    import torch.utils._triton
+import adopt
+
+adopt.install()
+import torch
+import triton
+import torch._inductor.runtime.triton_compat as compat
+from torch.utils._triton import has_triton_package
+
+assert triton.jit and not compat.HAS_TRITON and not has_triton_package()
+twice = torch.compile(lambda x: x + x, backend="aot_eager")
+assert twice(torch.ones(3)).tolist() == [2, 2, 2]
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_torch_sees_no_triton(driver: FakeDriver, site: Path, tmp_path: Path, when: str) -> None:
+    """Its compiler would make kernels for what stands in Triton's place."""
+    pytest.importorskip("torch", reason="the package is tried beside torch")
+    if importlib.util.find_spec("triton"):
+        pytest.skip("Triton is installed")
+    (tmp_path / "use.py").write_text(WITH_TORCH)
+    environment = {**os.environ, "KBUILD_LIBCUDA": str(driver.path), "PYTHONPATH": str(site)}
+    made = subprocess.run(
+        [sys.executable, "use.py", when], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
 
 
 @without_triton

@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from kbuild.aot.capture.serving.shim import kernels, language, tools
+from kbuild.aot.capture.serving.shim import kernels, language, tools, torch_view
 
 VERSION = "3.6.0"
 """The Triton whose behaviour is that of these modules."""
@@ -40,6 +40,7 @@ def put(launcher: Any) -> None:
     """Puts the modules there, once; `launcher` is the package's, which knows the devices."""
     if sys.modules.get("triton") is not None:
         return
+    torch_view.hide()
     made: dict[str, Any] = {name: language.LazyModule(name) for name in _LANGUAGE}
     for name in _LANGUAGE[:3]:
         made[name].__dict__.update(
@@ -70,6 +71,8 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
         "next_power_of_2": tools.next_power_of_2,
         "jit": kernels.jit,
         "constexpr_function": kernels.ConstexprFunction,
+        "TensorWrapper": tools.TensorWrapper,
+        "reinterpret": tools.reinterpret,
         "TritonError": RuntimeError,
         "__version__": VERSION,
         _MARK: True,
@@ -81,6 +84,8 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
             **compiling,
             "jit": kernels.jit,
             "constexpr_function": kernels.ConstexprFunction,
+            "TensorWrapper": tools.TensorWrapper,
+            "reinterpret": tools.reinterpret,
         },
         "triton.runtime.autotuner": tuning,
         "triton.runtime.driver": {"driver": driver},

@@ -21,6 +21,35 @@ def next_power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
+class TensorWrapper:
+    """The memory of a tensor as elements of another type of the language."""
+
+    def __init__(self, base: Any, dtype: Any) -> None:
+        self.base = base
+        self.dtype = dtype
+        self.shape, self.device = base.shape, base.device
+
+    def data_ptr(self) -> int:
+        """Where it begins."""
+        return self.base.data_ptr()
+
+    def stride(self, *args: int) -> Any:
+        """The strides of the tensor."""
+        return self.base.stride(*args)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self.base.element_size()
+
+
+def reinterpret(tensor: Any, dtype: Any) -> Any:
+    """A tensor as elements of another type; itself, if it was of that one.  Raises TypeError for what has no memory."""
+    base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+    if not hasattr(base, "data_ptr"):
+        raise TypeError(f"{type(tensor).__name__} has no memory to reinterpret")
+    return base if dtype == base.dtype else TensorWrapper(base, dtype)
+
+
 class GPUTarget(NamedTuple):
     """What Triton would compile for."""
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import zipfile
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -51,6 +52,15 @@ def device() -> Any:
         pytest.skip(f"no GPU: {error.message}")
 
 
+@pytest.fixture(autouse=True)
+def shared_memory() -> Iterator[None]:
+    """Gives back what torch keeps of a test's memory, which the processes of pytest-xdist share."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > _KEPT:
+        torch.cuda.empty_cache()
+
+
 @pytest.fixture(scope="session")
 def artifacts(device: Any) -> dict[tuple[str, str], Future[Any]]:
     """All cases, compiled by as many processes as there are cores."""
@@ -59,6 +69,9 @@ def artifacts(device: Any) -> dict[tuple[str, str], Future[Any]]:
     wanted = [(case.name, arch) for case in CASES.values() for arch in case.archs]
     return {(name, arch): pool.submit(compile_case, name, arch, ptxas) for name, arch in wanted}
 
+
+_KEPT = 2 << 30
+"""Bytes that a process may keep between tests."""
 
 WHEELS = {"own": "KBUILD_TEST_WHEEL", "sm_80": "KBUILD_TEST_WHEEL_SM80"}
 """The wheels that are tested, and the variables that name their files."""

@@ -276,3 +276,11 @@ def test_a_parameter_with_the_name_of_an_option_has_its_value(
     assert imported()["add"]["args"] == {"x, y, out": "*fp32:16", "n": "i32:16"}
     names = ["add.sm_90.BLOCK=16.n=d16.num_warps=2.w2s3", "add.sm_90.BLOCK=2048.n=d16.num_warps=8.w8s3"]
     assert listed(capsys, "add") == names
+
+
+def test_a_programs_own_kernels_have_the_name_of_its_module(record: Recording) -> None:
+    kernel = "import triton, triton.language as tl\n@triton.jit\ndef fill(x, BLOCK: tl.constexpr):\n    tl.store(x, BLOCK)\n"
+    record(program=f"{ADD}{kernel}fill[(1,)](Tensor(16), BLOCK=16)\n")
+    assert imported()["fill"]["serves"] == "use:fill" and imported("--library", "use", "--append").keys() == {
+        "fill"
+    }

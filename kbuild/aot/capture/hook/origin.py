@@ -86,7 +86,7 @@ def _parts(function: Any) -> Iterator[dict[str, Any]]:
     for one, inner, text, outside in _reached(function):
         code = inner.__code__
         yield {
-            "module": inner.__module__ or "",
+            "module": module_of(inner),
             "name": inner.__qualname__,
             "file": _file(code.co_filename),
             "line": code.co_firstlineno,
@@ -96,6 +96,15 @@ def _parts(function: Any) -> Iterator[dict[str, Any]]:
             "imports": outside.imports,
             "calls": outside.calls,
         }
+
+
+def module_of(function: Any) -> str:
+    """The module of a function; of a program's own, which is `__main__` while it runs, the name by which it could be imported."""
+    module = function.__module__ or ""
+    if module not in ("__main__", "__mp_main__") or not isinstance(function, types.FunctionType):
+        return module
+    spec = function.__globals__.get("__spec__")  # That of `python -m`.
+    return spec.name if spec else os.path.splitext(os.path.basename(function.__code__.co_filename))[0]
 
 
 def _inner(function: Any) -> types.FunctionType | None:
@@ -151,11 +160,11 @@ class _Outside:
             self.imports[shown] = value.__name__
         elif isinstance(value, type) or _home(value):
             inner = _inner(value) or value
-            self.imports[shown] = f"{inner.__module__}:{inner.__qualname__}"
+            self.imports[shown] = f"{module_of(inner)}:{inner.__qualname__}"
         elif hasattr(value, "fn") or isinstance(value, types.FunctionType):
             self.reached.append(value)
             inner = _inner(value)
-            self.calls[shown] = f"{inner.__module__}:{inner.__qualname__}" if inner else ""
+            self.calls[shown] = f"{module_of(inner)}:{inner.__qualname__}" if inner else ""
         elif value is not None and constant(value):
             self.values[shown] = plain(value)
 

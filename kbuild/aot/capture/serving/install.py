@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kbuild.aot.capture.hook.finder import Finder
-from kbuild.aot.capture.hook.origin import origin, watched
+from kbuild.aot.capture.hook.origin import module_of, origin, watched
 from kbuild.aot.capture.serving.functions import Function
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.recording import Misses
@@ -316,4 +316,4 @@ def _name_of(kernel: Any) -> tuple[str, str]:
     inner = kernel.fn
     while hasattr(inner, "fn"):
         inner = inner.fn
-    return getattr(inner, "__module__", "") or "", getattr(inner, "__qualname__", "")
+    return module_of(inner), getattr(inner, "__qualname__", "")

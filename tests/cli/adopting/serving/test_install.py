@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 from typing import Any
 
 import numpy as np
@@ -311,3 +312,15 @@ def test_all_that_has_memory_and_a_type_is_an_array(world: World, name: str) -> 
     for other in ("bf16", "torch.float64", "something"):
         with pytest.raises(world.package.dispatch.NoVariantError, match="dtype"):
             kernel[(4,)](Wrapped(x, other), Wrapped(out, other), 4096, 0.5, BLOCK=1024)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*found in sys.modules"
+)  # The library's package has imported the module already.
+def test_a_program_is_served_as_the_module_that_it_is(world: World) -> None:
+    x = world.torch.tensor(np.ones(4096, np.float32))
+    world.package.install(strict=True)
+    kernel = runpy.run_module("tiny_ops.elementwise", run_name="__main__")["scale_kernel"]
+    assert kernel.fn.__module__ == "__main__"
+    kernel[(4,)](x, x, 4096, 0.5, BLOCK=1024)
+    assert world.launched() == ["scale_kernel"]

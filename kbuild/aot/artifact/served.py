@@ -54,6 +54,8 @@ def _launch(kernel: Kernel, variants: Sequence[Variant]) -> ServedLaunch:
         columns=columns,
         configs=tuple(configs),
         rows=rows,
+        keys=tuple(name for name, _ in kernel.seen),
+        seen=tuple(zip(*(values for _, values in kernel.seen))),
         types=tuple(_types(kernel)),
         listed=kernel.variants,
         header=kernel.columns,

@@ -100,6 +100,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         defaults=tuple(
             (p.name, p.default) for p in function.parameters if p.is_literal and p.name not in given
         ),
+        seen=_seen(reader, (*path, "seen"), values.get("seen", {}), parameters),
         parameters=_served_parameters(declared) if "serves" in values else (),
         doc=values.get("doc") or function.doc,
         verify=verify,
@@ -109,6 +110,24 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     if len(reader.errors) == before and loaded.places:
         check_reach(reader, found, loaded.places)
     return found if len(reader.errors) == before else None
+
+
+def _seen(
+    reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], parameters: Collection[str]
+) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    """The keys for which a tuner chose, by the names of its parameters."""
+    lengths = {name: len(values) for name, values in table.items()}
+    for name, length in lengths.items():
+        if name not in parameters:
+            reader.error((*path, name), "the kernel has no such parameter", suggestion(name, parameters))
+        elif length != next(iter(lengths.values())):
+            first, known = next(iter(lengths.items()))
+            reader.error(
+                (*path, name),
+                f"has {length} values, and {first} has {known}",
+                "each key has one of every name",
+            )
+    return tuple((name, tuple(values)) for name, values in table.items())
 
 
 def _served_parameters(declared: KernelFunction | None) -> tuple[tuple[str, bool, bool, Value], ...]:

@@ -367,6 +367,9 @@ class Kernel:
     """The digest of the source that was captured; another source is a mistake."""
     serves: str = ""
     """The function of a library whose calls through Triton's JIT it answers, as `module:name` with the qualified name."""
+    seen: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    """The sizes for which that function's tuner chose, by the names of its key; the first values of all are the first key.  Calls
+    with others are recorded where misses are."""
     parameters: tuple[tuple[str, bool, bool, Value], ...] = ()
     """Those of the function that it serves, in order: name, whether it is a constexpr, whether it has a plain default, and
     that default."""

@@ -239,6 +239,13 @@ MATRIX = Table(
     declares=True,
 )
 
+SEEN = Table(
+    "[kernel.seen]",
+    Kernel,
+    (Key("<parameter>", (Kernel, "seen"), ListOf(item=VALUE, what="a list of sizes", least=1)),),
+    declares=True,
+)
+
 KERNEL = Table(
     "[[kernel]]",
     Kernel,
@@ -301,6 +308,7 @@ KERNEL = Table(
                 )
             ),
         ),
+        Key("seen", (Kernel, "seen"), SEEN),
         Key("op", (Kernel, "op"), OP),
         Key("verify", (Kernel, "verify"), VERIFY),
         Key(
@@ -397,6 +405,7 @@ TABLES = (
     ARGS,
     GRID_ARGS,
     MATRIX,
+    SEEN,
     SPECIALIZE,
     CONFIG,
     DEFAULTS,

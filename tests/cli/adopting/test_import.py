@@ -64,16 +64,16 @@ def test_calls_with_and_without_a_pointer_are_two_kernels(record: Recording) -> 
     assert kernels["norm_2"]["args"]["x, bias, out"] == "*{dtype}"
 
 
-def test_a_tuners_choices_are_facts_of_its_keys(
+def test_a_tuners_choices_are_those_of_near_sizes(
     record: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record()
     scale = imported()["scale"]
-    usual = {"EVEN": True, "BLOCK": 64, "num_stages": 3, "num_warps": 2}
+    small = {"BLOCK": 64, "num_stages": 3, "num_warps": 2, "when": {"n": "<= 2023"}}
     assert scale["matrix"] == {"dtype": ["fp16", "fp32"], "EVEN": [True]}
-    large = {"BLOCK": 128, "num_stages": 3, "num_warps": 8, "when": {"n": "== 6400"}}
-    assert scale["config"] == [large, {name: usual[name] for name in ("BLOCK", "num_stages", "num_warps")}]
-    assert "scale.sm_90.fp16.EVEN=1.n=d16.BLOCK=128.n-eq-6400.w8s3" in " ".join(listed(capsys, "scale"))
+    assert scale["config"] == [small, {"BLOCK": 128, "num_stages": 3, "num_warps": 8}]
+    assert scale["seen"] == {"n": [640, 6400]}
+    assert "scale.sm_90.fp16.EVEN=1.n=d16.BLOCK=64.n-le-2023.w2s3" in " ".join(listed(capsys, "scale"))
 
 
 def test_options_that_mean_nothing_are_left_out(record: Recording) -> None:
@@ -90,7 +90,7 @@ def test_what_generalises_and_what_does_not_is_said(
     assert "note: norm: for calls without bias\n" in said
     assert "note: norm: BLOCK was seen with 2 values: rows for each, and for no others\n" in said
     assert "note: scale: n was always divisible by 16: other calls are not built\n" in said
-    assert "note: scale: @triton.autotune chose by n: rows for 1 of the sizes, and for all others" in said
+    assert "note: scale: @triton.autotune chose by n: other sizes get the choice of the nearest" in said
     assert "left out: lib.ops:made.<locals>.times: it is made within a function" in said
     assert said.endswith("wrote kernels.toml: 4 kernels with 16 variants for each architecture\n")
 

@@ -82,6 +82,6 @@ def _entry(
 ) -> dict[str, Any]:
     where = dict(when)
     for fact in facts:
-        name, _, value = fact.partition("==")
-        where[name] = f"== {value}"
+        name, _, bound = fact.partition("<=")
+        where[name] = f"<= {bound}"
     return dict(zip(table.columns, config)) | ({"when": where} if where else {})

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.aot.capture.adopt.calls import Call, Calls
+from kbuild.aot.capture.adopt.choices import Config, Sample, rules
 from kbuild.aot.manifest.model import Value
 from kbuild.options import by_name
 
 MOST_VALUES = 60
 """Values of an axis, which the launcher finds by the bits of a word."""
 MOST_FACTS = 32
-"""Keys of a tuner that get a row of their own, for each point and set of hints."""
+"""Rows for sizes by which a tuner chose, for each point and set of hints."""
+MOST_SEEN = 500
+"""Keys of a tuner that the manifest names."""
 
 Point = tuple[Value, ...]
 Hints = tuple[str, ...]
@@ -27,10 +30,10 @@ class Row:
     """Values of the axes."""
     hints: Hints
     """One for each argument."""
-    config: tuple[Value, ...]
+    config: Config
     """Values of meta-parameters and options."""
     facts: tuple[str, ...] = ()
-    """What has to hold of arguments, as `n==4096`."""
+    """What has to hold of arguments, as `n<=4096`."""
 
 
 @dataclass
@@ -46,6 +49,8 @@ class Table:
     columns: tuple[str, ...] = ()
     """Meta-parameters and options."""
     rows: list[Row] = field(default_factory=list[Row])
+    seen: dict[str, list[Value]] = field(default_factory=dict[str, list[Value]])
+    """The keys for which a tuner chose, by name: the first of each is the first key."""
     notes: list[str] = field(default_factory=list[str])
     """What its author should know."""
 
@@ -70,7 +75,7 @@ def table_of(calls: Calls) -> Table:
     options = dict.fromkeys(name for call in calls.calls for name in call.options)
     table.axes = (*types, *chosen)
     table.columns = (*others, *(name for name in options if name not in others))
-    found: dict[tuple[Point, Hints], list[tuple[tuple[Value, ...], Call]]] = {}
+    found: dict[tuple[Point, Hints], list[tuple[Config, Call]]] = {}
     for call in _few_values(calls.calls, chosen, table.notes):
         point = (
             *(_type_value(call, types[name]) for name in types),
@@ -84,6 +89,7 @@ def table_of(calls: Calls) -> Table:
         rows, is_ambiguous = _rows(point, hints, configs, set(table.arguments))
         ambiguous += is_ambiguous
         table.rows += rows
+    table.seen = _seen(calls.calls)
     _note(table, ambiguous)
     return table
 
@@ -150,28 +156,51 @@ def _few_values(calls: Sequence[Call], axes: Sequence[str], notes: list[str]) ->
 
 
 def _rows(
-    point: Point, hints: Hints, configs: list[tuple[tuple[Value, ...], Call]], arguments: set[str]
+    point: Point, hints: Hints, configs: list[tuple[Config, Call]], arguments: set[str]
 ) -> tuple[list[Row], bool]:
-    """The rows of one point and one set of hints: those for keys of a tuner, then the configuration of all other calls; and
-    whether calls that look the same asked for different ones."""
-    counts: dict[tuple[Value, ...], int] = {}
+    """The rows of one point and one set of hints, by the keys of a tuner; and whether calls that look the same asked for
+    different ones."""
+    counts: dict[Config, int] = {}
+    choices: dict[tuple[tuple[str, int], ...], dict[Config, int]] = {}
     for config, call in configs:
-        counts[config] = counts.get(config, 0) + max(call.count, 1)
+        count = max(call.count, 1)
+        counts[config] = counts.get(config, 0) + count
+        for key in call.keys:
+            sizes = tuple(
+                (name, key[name]) for name in sorted(key) if name in arguments and _is_size(key[name])
+            )
+            known = choices.setdefault(sizes, {})
+            known[config] = known.get(config, 0) + count
     usual = max(counts, key=lambda config: counts[config])
-    facts: dict[tuple[str, ...], tuple[tuple[Value, ...], int]] = {}
-    unknown = False
-    for config, call in configs:
-        if config == usual:
-            continue
-        own = [tuple(f"{name}=={key[name]}" for name in key if name in arguments) for key in call.keys]
-        unknown = unknown or not any(own)
-        for fact in filter(None, own):
-            known = facts.get(fact)
-            if known is None or call.count > known[1]:
-                facts[fact] = config, call.count
-    most = sorted(facts, key=lambda fact: -facts[fact][1])[:MOST_FACTS]
-    rows = [Row(point, hints, facts[fact][0], fact) for fact in most]
-    return [*rows, Row(point, hints, usual)], unknown
+    if len(counts) == 1:
+        return [Row(point, hints, usual)], False
+    names = {tuple(name for name, _ in sizes) for sizes in choices}
+    if len(names) != 1 or names == {()}:
+        return [Row(point, hints, usual)], True
+    chosen = {sizes: max(known, key=lambda config: known[config]) for sizes, known in choices.items()}
+    samples = [Sample(dict(sizes), config) for sizes, config in chosen.items()]
+    ambiguous = any(len(known) > 1 for known in choices.values()) or len(set(chosen.values())) < len(counts)
+    return [Row(point, hints, config, facts) for facts, config in rules(samples, MOST_FACTS)], ambiguous
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _seen(calls: Sequence[Call]) -> dict[str, list[Value]]:
+    """The keys that a tuner was asked for, those that were launched most if they are many, by name."""
+    counts: dict[tuple[tuple[str, int], ...], int] = {}
+    for call in calls:
+        for key in call.keys:
+            if not all(map(_is_size, key.values())):
+                return {}
+            one = tuple(sorted(key.items()))
+            counts[one] = counts.get(one, 0) + call.count
+    names = {tuple(name for name, _ in one) for one in counts}
+    if len(names) != 1:
+        return {}
+    most = sorted(counts, key=lambda one: -counts[one])[:MOST_SEEN]
+    return {name: [dict(one)[name] for one in sorted(most)] for name in names.pop()}
 
 
 def _note(table: Table, ambiguous: int) -> None:
@@ -192,11 +221,10 @@ def _note(table: Table, ambiguous: int) -> None:
             what = "one" if hint == "1" else "divisible by 16"
             verb = "were" if len(names) > 1 else "was"
             table.notes.append(f"{', '.join(names)} {verb} always {what}: other calls are not built")
-    tuned = sorted({fact.partition("==")[0] for row in table.rows for fact in row.facts})
+    tuned = sorted({fact.partition("<=")[0] for row in table.rows for fact in row.facts})
     if tuned:
-        keys = len({row.facts for row in table.rows if row.facts})
         table.notes.append(
-            f"@triton.autotune chose by {', '.join(tuned)}: rows for {keys} of the sizes, and for all others what it chose most"
+            f"@triton.autotune chose by {', '.join(tuned)}: other sizes get the choice of the nearest that was seen"
         )
     if ambiguous:
         table.notes.append(

@@ -44,6 +44,8 @@ def kernel_text(name: str, table: Table, located: Located) -> tuple[list[str], s
         f"digest = {toml_value(kernel.digest)}",
         f"serves = {toml_value(f'{kernel.module}:{kernel.name}')}",
     ]
+    if table.seen:
+        lines += _table("seen", table.seen)
     lines += toml_list("grid", [toml_value(axis) for axis in grid])
     lines.append(f"grid_args = {toml_value({', '.join(grid): 'i32'})}")
     lines += _table("args", grouped(_args(table, factors)))

@@ -74,9 +74,11 @@ class Recorder:
         function: Any,
         launch: tuple[Any, Any, Any],
         decorators: Sequence[Any],
+        near: bool = False,
     ) -> None:
         """A launch of a compiled kernel, the first or one at which to look again: `launch` is its grid, None for a
-        compilation alone, with its arguments and keywords; `decorators` are those that it went through."""
+        compilation alone, with its arguments and keywords; `decorators` are those that it went through; `near` says that a
+        package answered it with the choice of a tuner for another size."""
         grid, args, kwargs = launch
         with self._lock:
             entry = self.seen.get(id(kernel))
@@ -97,6 +99,8 @@ class Recorder:
             }
             if key := recorded_key(decorators, function, args, kwargs):
                 made["key"] = key
+            if near:
+                made["near"], entry.choice = True, True
             self._launch(entry, made)
 
     def _launch(self, entry: Seen, made: dict[str, Any]) -> None:

@@ -37,6 +37,10 @@ class ServedLaunch:
     """Each distinct row of values."""
     rows: tuple[int, ...]
     """For each row of the dispatch table, in its order, the index in `configs`."""
+    keys: tuple[str, ...]
+    """The parameters by which the function's tuner chooses."""
+    seen: tuple[tuple[Value, ...], ...]
+    """The values of these for which it did."""
     types: tuple[tuple[str, str], ...]
     """Axes that are no parameters, each with an argument whose type implies it."""
     listed: str = ""

@@ -19,7 +19,7 @@ from kbuild.aot.capture.serving.functions import Function
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.recording import Misses
 from kbuild.aot.capture.serving.shim.modules import is_absent, put
-from kbuild.aot.capture.serving.tuners import Answer, answered, chain_of, evaluated
+from kbuild.aot.capture.serving.tuners import Answer, answered, chain_of, evaluated, is_unseen
 
 _PACKAGES = "_kbuild_packages_1"
 """The attribute of Triton's `JITFunction` with the tuple of installed packages; the number is that of what they have."""
@@ -204,11 +204,24 @@ class _Hooks:
             return None
 
         def launch() -> Any:
+            if any(package.misses for package in packages):
+                self._record_choice(packages, kernel, answer, call, chain)
             if answer.pre_hook is not None and not warmup:
                 answer.pre_hook({**dict(zip(tuner.arg_names, args)), **given, **answer.found.row.config})
             return answer.live.launch(answer.found, answer.values, call)
 
         return launch
+
+    def _record_choice(
+        self, packages: Sequence[Package], kernel: Any, answer: Answer, call: Call, chain: Sequence[Any]
+    ) -> None:
+        """Notes an answered call of a tuned kernel, where its tuner was not captured for such a size, or has other options."""
+        near = is_unseen(chain[0], answer.found, call)
+        if near or not answer.found.row.is_exact:
+            chosen = answer.found.row.config
+            options = {name: value for name, value in chosen.items() if name not in kernel.arg_names}
+            noted = replace(call, kwargs={**options, **call.kwargs})
+            self._record(packages, kernel, {**chosen, **answer.values}, noted, chain, near=near)
 
     def _inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`Heuristics.run`, which evaluates its functions itself."""
@@ -289,13 +302,20 @@ class _Hooks:
         call: Call,
         chain: Sequence[Any] = (),
         compiled: Any = None,
+        near: bool = False,
     ) -> None:
-        """Notes a call in the first package's record; `compiled` is what Triton made of it, if it did."""
+        """Notes a call in the first package's record: `compiled` is what Triton made of it, if it did; `near` says that it got
+        the choice of a tuner for another size."""
         misses = next((package.misses for package in packages if package.misses), None)
         if misses is not None:
             launch = (None if call.warmup else call.grid, call.args, call.kwargs)
             misses.note(
-                kernel, values or _bound(kernel, call), launch, [*self._around.decorators, *chain], compiled
+                kernel,
+                values or _bound(kernel, call),
+                launch,
+                [*self._around.decorators, *chain],
+                compiled,
+                near,
             )
 
 

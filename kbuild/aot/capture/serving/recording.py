@@ -28,15 +28,16 @@ class Misses:
         launch: tuple[Any, Sequence[Any], Mapping[str, Any]],
         decorators: Sequence[Any] = (),
         kernel: Any = None,
+        near: bool = False,
     ) -> None:
         """Records a call of a live function: its values by parameter, its grid (None for a compilation alone), arguments and
-        keywords, and what Triton compiled for it, where it did."""
+        keywords, what Triton compiled for it, where it did, and whether it got the choice of a tuner for another size."""
         try:
             grid, args, kwargs = launch
             if callable(grid):
                 grid = grid(dict(values))
             made = kernel if hasattr(kernel, "src") else self._specialized(function, values, kwargs)
-            self._recorder.note(made, function, (grid, args, kwargs), decorators)
+            self._recorder.note(made, function, (grid, args, kwargs), decorators, near)
         except Exception as error:  # A call that cannot be recorded is launched, or refused, all the same.
             self._recorder.failed(function, error)
 

@@ -10,6 +10,7 @@ from typing import Any
 from kbuild.aot.capture.hook.decorators import chosen_names, is_tuner, tuning_key
 from kbuild.aot.capture.serving.launches import Found, Misfit
 from kbuild.aot.capture.serving.live import Call, Live
+from kbuild.aot.capture.serving.values import word
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,15 @@ def _choice(
         if found.row.is_exact:
             return found, values
     raise Misfit("; ".join(filter(None, reasons)))
+
+
+def is_unseen(tuner: Any, found: Found, call: Call) -> bool:
+    """Whether a tuner would choose for a call by values for which it did not when the package's kernels were captured."""
+    facts = found.row.launch.facts
+    if not facts.keys or not is_tuner(tuner):
+        return False
+    given = {**dict(zip(tuner.arg_names, call.args)), **call.kwargs}
+    return tuple(word(given.get(name)) for name in facts.keys) not in facts.seen
 
 
 def evaluated(call: Call, config: Mapping[str, Any], heuristics: Sequence[Any]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ import pytest
 from kbuild import cli
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.capture.records import read_captures
+from kbuild.aot.manifest.load import load
 from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.conftest import STAND_IN
 from tests.cli.adopting.serving.conftest import compiled, taken
@@ -82,12 +86,34 @@ def test_the_choice_of_a_size_is_looked_up(served: Any, driver: FakeDriver, n: i
     assert compiled() == 0
 
 
-@pytest.mark.parametrize("n", [64, 320, 12800, 1300])
-def test_for_a_size_that_was_never_seen_a_choice_for_others_is_taken(
-    served: Any, driver: FakeDriver, n: int
+@pytest.mark.parametrize(("n", "threads"), [(64, 64), (320, 64), (1300, 64), (2560, 256), (12800, 256)])
+def test_a_size_that_was_never_seen_gets_the_choice_of_the_nearest(
+    served: Any, driver: FakeDriver, n: int, threads: int
 ) -> None:
-    x, out, _ = run(driver, served.scale, n, 3.0)
-    assert (out == x * 3).all()
+    x, out, found = run(driver, served.scale, n, 3.0)
+    assert (out == x * 3).all() and found == threads
+
+
+def test_a_size_that_was_never_seen_is_recorded(
+    served: Any, driver: FakeDriver, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBUILD_RECORD", str(tmp_path / "record"))
+    served.package.install(strict=True)
+    run(driver, served.scale, 6400, 2.0)
+    assert not (tmp_path / "record").exists()
+    run(driver, served.scale, 12800, 2.0)
+    (file,) = (tmp_path / "record").iterdir()
+    (launch,) = [
+        line for line in map(json.loads, file.read_text().splitlines()) if line.get("kind") == "launch"
+    ]
+    assert launch["near"] and launch["key"] == {"n": 12800} and launch["grid"] == [100]
+    (variant,) = read_captures([file]).variants.values()
+    assert variant.constexprs == {"BLOCK": 128, "EVEN": True} and variant.options["num_warps"] == 8
+    shutil.copytree(made / "tuned", tmp_path / "tuned")
+    captures = [str(made / "capture.jsonl"), str(file)]
+    assert cli.main(["import", "-q", "-C", str(tmp_path), *captures]) == 0
+    (scale,) = (one for one in load(tmp_path / "kernels.toml", "kernels.toml").kernels if one.name == "scale")
+    assert dict(scale.seen) == {"n": (640, 700, 1000, 6400, 12800)}
 
 
 @pytest.mark.parametrize(("n", "block"), [(640, 64), (6400, 256)])

@@ -163,8 +163,7 @@ def may_move(load: LocalLoad, place: Op, past_tiles: bool = False) -> bool:
     """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or
     nothing with an effect on shared memory lies between; with `past_tiles`, none but that other tiles are made
     there, beside which this one then has to stay."""
-    root = _root(load)
-    if isinstance(root.op, LocalAlloc) and root.op.src is not None and not _is_written(root):
+    if is_kept(_root(load)):
         return True
     if place.parent is not load.parent:
         return False
@@ -175,6 +174,11 @@ def may_move(load: LocalLoad, place: Op, past_tiles: bool = False) -> bool:
             return False
         op = op.next
     return True
+
+
+def is_kept(memory: Value) -> bool:
+    """Whether shared memory holds for good what it was allocated with."""
+    return isinstance(memory.op, LocalAlloc) and memory.op.src is not None and not _is_written(memory)
 
 
 def _is_written(memory: Value) -> bool:

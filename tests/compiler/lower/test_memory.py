@@ -261,3 +261,28 @@ def test_more_than_the_registers_is_loaded_where_a_reduction_takes_it():
 def test_loads_stay_before_what_may_overwrite_them():
     text = llir(_summed("%z: f32 = arith.constant {value = 0.0}\n      tt.store %y, %z"), f"{X}, {Y}")
     assert text.rindex(GLOBAL_LOAD) < text.index("fadd")
+
+
+@pytest.mark.parametrize(("size", "together"), [(2048, True), (1024, False)])
+def test_stores_of_the_same_many_registers_are_computed_vector_by_vector(size: int, together: bool):
+    """Store by store, all that they share would wait for the second one."""
+    body = (
+        RANGE
+        + "".join(pointers(name, "f32") for name in "xyz")
+        + """
+      %v: tensor<1024xf32, #b> = tt.load %x_p
+      %e: tensor<1024xf32, #b> = math.absf %v
+      %s: tensor<1024xf32, #b> = arith.addf %e, %v
+      %t: tensor<1024xf32, #b> = arith.mulf %e, %v
+      tt.store %y_p, %s
+      tt.store %z_p, %t
+    """
+    )
+    text = llir(
+        body.replace("1024", str(size)),
+        ", ".join(f"%{name}: !tt.ptr<f32> {{divisibility = 16}}" for name in "xyz"),
+    )
+    written = re.findall(r"fadd|fmul|store(?= <)", text)
+    each = [*["fmul"] * 4, *["fadd"] * 4, "store"]
+    separate = [*["fadd"] * 8, *["fmul"] * 8, *["store"] * 4]
+    assert written == ([*each * 4, *["store"] * 4] if together else separate)

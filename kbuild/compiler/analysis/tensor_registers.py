@@ -10,6 +10,9 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Dot
 
+_MANY = 16
+"""Registers of a tensor from which on it matters how long it takes them."""
+
 
 def words(values: Iterable[Value]) -> float:
     """32-bit registers that a thread needs for tensors; scalars count for nothing."""
@@ -19,6 +22,11 @@ def words(values: Iterable[Value]) -> float:
         if isinstance(type_, TensorType) and type_.layout is not None:
             total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
     return total
+
+
+def takes_many(value: Value) -> bool:
+    """Whether a tensor takes so many registers of a thread that it matters how long."""
+    return words([value]) >= _MANY
 
 
 def loop_words(loop: For) -> float:

@@ -60,7 +60,16 @@ def test_a_loop_compiles_to_one_backward_branch():
 
 def test_a_loop_that_runs_for_sure_has_no_guard():
     text = llir(SUM.replace("%n, %step", "%step, %step"), X)
-    assert text.count("icmp slt") == 1
+    assert text.count("icmp") == 1
+
+
+@pytest.mark.parametrize(("upper", "end"), [(4096, 4096), (4097, 5120), (2147483647, None)])
+def test_a_loop_of_known_numbers_ends_at_one_of_them(upper: int, end: int | None):
+    """For an order of numbers LLVM keeps a counter beside the addresses, and a pointer for each of these."""
+    loop = SUM.replace("%n, %step", "%upper, %step")
+    text = llir(f"  %upper: i32 = arith.constant {{value = {upper}}}\n{loop}", X)
+    compared = re.findall(r"icmp (\w+) i32 %v\d+, (\d+)", text)
+    assert compared == [("slt", str(upper)) if end is None else ("ne", str(end))]
 
 
 def test_phis_that_swap_their_values():

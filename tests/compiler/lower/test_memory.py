@@ -261,3 +261,55 @@ def test_more_than_the_registers_is_loaded_where_a_reduction_takes_it():
 def test_loads_stay_before_what_may_overwrite_them():
     text = llir(_summed("%z: f32 = arith.constant {value = 0.0}\n      tt.store %y, %z"), f"{X}, {Y}")
     assert text.rindex(GLOBAL_LOAD) < text.index("fadd")
+
+
+@pytest.mark.parametrize(("size", "together"), [(2048, True), (1024, False)])
+def test_stores_of_the_same_many_registers_are_computed_vector_by_vector(size: int, together: bool):
+    """Store by store, all that they share would wait for the second one."""
+    body = (
+        RANGE
+        + "".join(pointers(name, "f32") for name in "xyz")
+        + """
+      %v: tensor<1024xf32, #b> = tt.load %x_p
+      %e: tensor<1024xf32, #b> = math.absf %v
+      %s: tensor<1024xf32, #b> = arith.addf %e, %v
+      %t: tensor<1024xf32, #b> = arith.mulf %e, %v
+      tt.store %y_p, %s
+      tt.store %z_p, %t
+    """
+    )
+    text = llir(
+        body.replace("1024", str(size)),
+        ", ".join(f"%{name}: !tt.ptr<f32> {{divisibility = 16}}" for name in "xyz"),
+    )
+    written = re.findall(r"fadd|fmul|store(?= <)", text)
+    each = [*["fmul"] * 4, *["fadd"] * 4, "store"]
+    separate = [*["fadd"] * 8, *["fmul"] * 8, *["store"] * 4]
+    assert written == ([*each * 4, *["store"] * 4] if together else separate)
+
+
+def test_rows_of_a_moving_tile_are_strides_apart():
+    """As products of their own, the rows would each take two registers through the loop."""
+    tile = "tensor<32x32x!tt.ptr<f32>, #tile>"
+    body = f"""
+      %c0: i32 = arith.constant {{value = 0}}
+      %c1: i32 = arith.constant {{value = 1}}
+      %rows: tensor<32xi32, #row> = tt.make_range {{start = 0, end = 32}}
+      %wide: tensor<32xi64, #row> = arith.extsi %rows
+      %row: tensor<32x1xi64, #left> = tt.expand_dims %wide {{axis = 1}}
+      %strides: tensor<32x1xi64, #left> = tt.splat %stride
+      %begin: tensor<32x1xi64, #left> = arith.muli %row, %strides
+      %offsets: tensor<32x32xi64, #tile> = tt.broadcast %begin
+      scf.for %c0, %n, %c1, init=[] body(%i: i32) {{
+        %moved: !tt.ptr<f32> = tt.addptr %x, %i
+        %first: {tile} = tt.splat %moved
+        %p: {tile} = tt.addptr %first, %offsets
+        %v: tensor<32x32xf32, #tile> = tt.load %p
+        %w: tensor<32x32xf32, #tile> = arith.addf %v, %v
+        tt.store %p, %w
+        scf.yield
+      }}
+    """
+    text = llir(body, f"{X}, %n: i32, %stride: i64")
+    # A thread has two rows, 16 from each other: one product of its own, and one that all threads share.
+    assert text.count("mul i64") == 2 and "mul i64 %stride, 16" in text

@@ -137,13 +137,27 @@ def counted_loop(
         registers = [emit.fresh() for _ in range(1 + len(init))]
         following = body(registers[0], registers[1:])
         number = emit.instruction(f"add nuw nsw i32 {registers[0]}, {step}")
-        again, latch = emit.compare("ult", number, str(end)), emit.chunk.label
+        again, latch = emit.compare(*_goes_on("0", str(end), str(step), number)), emit.chunk.label
         emit.branch(head, again, after, unroll_disabled(emit))
     types = ["i32", *(kind for _ in init)]
     for register, type_, first, last in zip(registers, types, ["0", *init], [number, *following]):
         phis.lines.append(f"  {register} = phi {type_} [{first}, %{before}], [{last}, %{latch}]")
     emit.start_block(after)
     return following
+
+
+def _goes_on(lower: str, upper: str, step: str, following: str) -> tuple[str, str, str]:
+    """The comparison, and its operands, by which a loop that has been entered goes on.
+
+    Where the numbers are known, the following one is compared with that after the last for equality: LLVM can then
+    count by what addresses need anyway, where an order of numbers takes a counter of its own beside a pointer for
+    each address.
+    """
+    if not any(bound[0] == "%" for bound in (lower, upper, step)):
+        numbers = range(int(lower), int(upper), int(step))
+        if numbers and (end := numbers[-1] + numbers.step) < 1 << 31:
+            return "ne", following, str(end)
+    return "slt", following, upper
 
 
 @lower(For)
@@ -164,7 +178,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
         yielded = _operands(emit, op.yielded)
         latch = emit.chunk.label
         following = emit.instruction(f"add nsw {type_} {emit.scalar(op.induction)}, {step}")
-        again = emit.compare("slt", following, upper, type_)
+        again = emit.compare(*_goes_on(lower_bound, upper, step, following), type_)
         following_carried = _passed(emit, op.carried, yielded)
         emit.branch(head, again, after, unroll_disabled(emit))
     _bring(emit, [induction, *carried], guard, [[lower_bound], *entering])

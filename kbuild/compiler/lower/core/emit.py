@@ -22,7 +22,7 @@ from typing import Any, overload
 from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
-from kbuild.compiler.lower.core.consumed import consumed_late
+from kbuild.compiler.lower.core.consumed import consumed_late, stored_together
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, asm_string, constant
 from kbuild.compiler.lower.core.warps import Warps
 from kbuild.compiler.ops.elementwise import wrap
@@ -112,7 +112,7 @@ class Emitter:
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
         self.wrapping = WrappingOffsets(func.body)
-        self.late = consumed_late(func)
+        self.late = consumed_late(func) | stored_together(func)
         self.views: dict[Op, Sequence[int]] = {}
         """How operations that only reorder registers do it."""
         self.accumulators: dict[Op, Any] = {}

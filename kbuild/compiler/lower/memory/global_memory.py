@@ -260,11 +260,14 @@ def lower_store(emit: Emitter, op: Store) -> None:
     values = emit.registers(op.value)
     masks = emit.registers(op.mask) if op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
+    others = _stored_next(emit, op)
     for start in range(0, len(values), width):
         if start not in unique:
             continue
         own = masks[start : start + width] if masks is not None else ["true"]
         whole = emit.all_of([owner, own[-1] if cut else own[0]])
+        for other, kind in others:
+            to_words(emit, other[start : start + width], kind)
         # The values first: what their loads compute for addresses, the store's own addresses may share.
         words = to_words(emit, values[start : start + width], element)
         if whole != "false":
@@ -278,6 +281,20 @@ def lower_store(emit: Emitter, op: Store) -> None:
                 guard = emit.all_of([owner, mask, alone])
                 if guard != "false":
                     _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)
+
+
+def _stored_next(emit: Emitter, op: Store) -> list[tuple[Sequence[str], Type]]:
+    """The registers, and types, of what the following stores take: those that are computed of the same, so that each
+    vector of theirs is best computed with that of this one."""
+    found: list[tuple[Sequence[str], Type]] = []
+    following = op.next
+    while isinstance(following, Store):
+        if following.value in emit.late and op.value in emit.late:
+            registers = emit.registers(following.value)
+            if len(registers) == len(emit.registers(op.value)):
+                found.append((registers, pointee_of(following.ptr)))
+        following = following.next
+    return found
 
 
 def writers(emit: Emitter, type_: Type) -> tuple[str, frozenset[int] | range]:

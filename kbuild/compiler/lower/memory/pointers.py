@@ -5,6 +5,12 @@ constant goes into the access itself, as its immediate:
 
     offsets = make_range + splat(%start)     register r holds (thread part + %start) + r
     address of register 5                    getelementptr float, %base, (thread part + %start)      and 20 bytes
+
+Rows that are a number of strides apart, which only the launch knows, have addresses that are as many strides apart, and
+not products of their own: those would each take two registers through a loop that moves %base.
+
+    offsets = make_range · splat(%stride)    register r holds (thread part + r) · %stride
+    address of register 5                    getelementptr float, (getelementptr float, %base, thread part · %stride), 5 · %stride
 """
 
 from __future__ import annotations
@@ -36,6 +42,8 @@ VIEW_DEPTH = 48
 
 Parts = tuple[str, int]
 """A register and a constant to add to it."""
+Strides = tuple[str, str, int]
+"""A register, another in 64 bits that is the same for all threads, and a constant, to add together."""
 
 
 def offset_parts(emit: Emitter, value: Value, register: int, depth: int = 0) -> Parts:
@@ -149,17 +157,18 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
         match op:
             case AddPtr(pointer, offset):
                 base, constant = address(emit, pointer, register, depth + 1)
-                moved, more = _wide_offset(emit, offset, register)
+                moved, strides, more = _wide_offset(emit, offset, register)
                 pointee = element_of(value.type)
                 assert isinstance(pointee, PointerType)
-                size = memory_bits(pointee.pointee) // 8
+                size, kind = memory_bits(pointee.pointee) // 8, memory_type(pointee.pointee)
                 if moved != "0":
-                    kind = memory_type(pointee.pointee)
                     if emit.wrapping.may_wrap(offset) or emit.wrapping.is_sum_from_memory(offset):
                         # LLVM's strength reduction makes one address from another by the difference of their
                         # indices before these are extended (it looks through the `sext` of a GEP's index).
                         moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
+                if strides != "0":
+                    base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {strides}")
                 return base, wrap(constant + more * size, 64)
             case Splat() | AxisAttributes():
                 return address(emit, op.src, register if isinstance(op, AxisAttributes) else 0, depth + 1)
@@ -170,11 +179,37 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
     return emit.registers(value)[register], 0
 
 
-def _wide_offset(emit: Emitter, offset: Value, register: int) -> Parts:
-    """An offset in 64 bits plus a constant.  Those that may wrap around are taken whole."""
-    parts = _whole if emit.wrapping.may_wrap(offset) else offset_parts
-    base, constant = parts(emit, offset, register)
-    return _extended(emit, base, _kind(offset)), constant
+def _wide_offset(emit: Emitter, offset: Value, register: int) -> Strides:
+    """An offset, all of it in 64 bits.  Those that may wrap around are taken whole."""
+    if emit.wrapping.may_wrap(offset):
+        base, constant = _whole(emit, offset, register)
+        return _extended(emit, base, _kind(offset)), "0", constant
+    return _strided(emit, offset, register, 0)
+
+
+def _strided(emit: Emitter, value: Value, register: int, depth: int) -> Strides:
+    """A register of an offset, in 64 bits, as what differs between threads, strides, and a constant: strides where the
+    offset itself has 64 bits, in which products are the same however they are divided."""
+    op = value.op
+    if depth < VIEW_DEPTH and element_of(value.type) == I64:
+        match op:
+            case AddI(lhs, rhs):
+                with emit.at_home(value):
+                    first, second = (_strided(emit, side, register, depth + 1) for side in (lhs, rhs))
+                    own, strides = emit.add(first[0], second[0], "i64"), emit.add(first[1], second[1], "i64")
+                    return own, strides, first[2] + second[2]
+            case MulI(Value(op=Splat()) as stride, row) | MulI(row, Value(op=Splat()) as stride):
+                with emit.at_home(value):
+                    base, constant = offset_parts(emit, row, register)
+                    factor = emit.registers(stride)[0]
+                    if base != "0" and constant and factor[0] == "%":
+                        return emit.mul(base, factor, "i64"), emit.mul(factor, str(constant), "i64"), 0
+            case Broadcast() | ExpandDims() | Reshape() | Trans() if _keeps_order(op):
+                return _strided(emit, op.src, source_registers(emit, op)[register], depth + 1)
+            case _:
+                pass
+    base, constant = offset_parts(emit, value, register)
+    return _extended(emit, base, _kind(value)), "0", constant
 
 
 @lower(AddPtr)

@@ -10,7 +10,8 @@ After:
 
 Unrolled, such a dot is thousands of instructions over operands that no thread has the registers for, which
 takes the code generators many seconds and the kernel its registers.  An operand that was made in registers is
-written to shared memory.
+written to shared memory, each element by one thread: what was computed for every thread that multiplies it, copies of
+all rows or columns, is computed as its source was loaded instead.
 """
 
 from __future__ import annotations
@@ -20,14 +21,24 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
+from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width, element_of
-from kbuild.compiler.layout import coalesced, fma_operand, total_bytes
+from kbuild.compiler.layout import LinearLayout, coalesced, fma_operand, total_bytes
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
-from kbuild.compiler.ops.gpu import LocalAlloc, LocalDot, LocalLoad
+from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalDot, LocalLoad
 from kbuild.compiler.ops.tensor import Dot
-from kbuild.compiler.transforms._support.layout_flow import converted, held_layout, tensor_type
+from kbuild.compiler.transforms._support.layout_flow import (
+    FREE,
+    converted,
+    held_layout,
+    operand_layout,
+    repeated,
+    tensor_operands,
+    tensor_type,
+)
 from kbuild.compiler.transforms.gpu.dot.optimize_dot_operands import shared_layout
-from kbuild.compiler.transforms.gpu.memory.reorder import may_move
+from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import repeat_cost
+from kbuild.compiler.transforms.gpu.memory.reorder import is_kept, may_move
 from kbuild.targets import Target
 
 _MAX_UNROLLED = 512
@@ -44,6 +55,7 @@ def local_dots(module: Module, target: Target) -> None:
             _rewrite(dot, func, target)
         if long:
             erase_dead(func.body)
+            _erase_unread(func)
 
 
 def _is_long(dot: Dot) -> bool:
@@ -68,6 +80,14 @@ def _rewrite(dot: Dot, func: Func, target: Target) -> None:
     dot.replace_by(Builder.before(dot).add(LocalDot(a, b, dot.c), dot.result.name))
 
 
+def _erase_unread(func: Func) -> None:
+    """Remove the tiles that no operand is loaded from any more."""
+    for op in list(func.body.walk()):
+        if isinstance(op, LocalAlloc) and not op.result.users:
+            op.erase()
+    erase_dead(func.body)
+
+
 def _size(value: Value) -> int:
     """Bytes of a tensor."""
     type_ = tensor_type(value)
@@ -85,10 +105,67 @@ def _new_tile(dot: Dot, index: int, num_warps: int) -> Value:
     """An operand written to shared memory."""
     value, builder = dot.operands[index], Builder.before(dot)
     type_ = tensor_type(value)
-    rows = coalesced(
+    rows = _source_layout(value) or coalesced(
         type_.shape, range(type_.rank - 1, -1, -1), MAX_VECTOR_BITS // bit_width(type_), num_warps
     )
-    source = converted(builder, value, rows)  # Each element in one thread.
+    source = _Written().get(value, rows)
     reader = fma_operand(held_layout(dot.c), index, tensor_type(dot.a).shape[-1])
     layout = shared_layout(held_layout(source), bit_width(type_), [reader])
     return builder.add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), value.name).result
+
+
+def _stored(value: Value) -> Value | None:
+    """The tensor that was written to the memory from which a value is loaded, if that holds it for good."""
+    if isinstance(value.op, LocalLoad) and isinstance(value.op.src.op, LocalAlloc) and is_kept(value.op.src):
+        return value.op.src.op.src
+    return None
+
+
+def _source_layout(value: Value) -> LinearLayout | None:
+    """The layout that the elements had before they went to all threads that multiply them, if there one thread held
+    each."""
+    while True:
+        op = value.op
+        operands = [value for _, value in tensor_operands(op) if not isinstance(value.op, FREE)] if op else []
+        if (stored := _stored(value)) is not None:
+            value = stored
+        elif operands and (isinstance(op, ConvertLayout) or (op and op.has(Trait.ELEMENTWISE))):
+            value = operands[0]
+        else:
+            break
+    layout = held_layout(value)
+    return layout if layout.is_injective() else None
+
+
+class _Written:
+    """Values in the layout in which they are written, each made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Value, LinearLayout], Value] = {}
+
+    def get(self, value: Value, layout: LinearLayout) -> Value:
+        """A value in a layout: as it was before it changed to its own, or computed once more, where it can be."""
+        key = value, layout
+        if held_layout(value) == layout:
+            return value
+        if key not in self.made:
+            self.made[key] = self.make(value, layout)
+        return self.made[key]
+
+    def make(self, value: Value, layout: LinearLayout) -> Value:
+        op = value.op
+        if isinstance(op, ConvertLayout):
+            return self.get(op.src, layout)
+        if isinstance(op, LocalLoad):
+            stored = _stored(value)
+            if stored is not None and held_layout(stored) == layout:
+                return stored
+            return Builder.after(op).add(LocalLoad(op.src, tensor_type(value).with_layout(layout))).result
+        if (
+            op is not None
+            and repeat_cost(op, layout) is not None
+            and all(operand_layout(op, index, layout) is not None for index, _ in tensor_operands(op))
+        ):
+            return repeated(value, layout, self.get)
+        after = Builder.after(op) if op is not None else Builder(value.block, value.block.first)
+        return converted(after, value, layout)

@@ -1,5 +1,5 @@
-"""Moves conversions and loads from shared memory down to their uses, so that fewer registers are taken at a
-time.
+"""Moves conversions and loads from shared memory down to their uses, and stores down to others whose values are
+computed of the same, so that fewer registers are taken at a time.
 
 Before:
     %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
@@ -11,14 +11,15 @@ After (where the registers of the loop would not suffice):
       %qk: tensor<128x64xf32, #mma> = tt.dot %q, …
 
 Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.
-Of several loops that use the same load each gets its own.
+Of several loops that use the same load each gets its own.  Of stores in a row the lowering computes each vector of all
+together.
 """
 
 from __future__ import annotations
 
 from kbuild.compiler.analysis.allocation import demands, place
 from kbuild.compiler.analysis.liveness import Interval, Liveness
-from kbuild.compiler.analysis.tensor_registers import loop_words, words
+from kbuild.compiler.analysis.tensor_registers import loop_words, takes_many, words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
 from kbuild.compiler.ir.nesting import ancestor_in, ancestors, is_within
@@ -47,9 +48,11 @@ _VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 @gpu_pass
 def reorder(module: Module, target: Target) -> None:
-    """Sink conversions and loads from shared memory, and move into branches what only one of them uses."""
+    """Sink conversions, loads from shared memory and stores, and move into branches what only one of them uses."""
     for func in module.functions.values():
         _sink_into_branches(func.body)
+        for op in reversed([op for op in func.body.walk() if isinstance(op, Store)]):
+            _join_next(op)
         for op in list(func.body.walk()):
             if isinstance(op, LocalLoad):
                 _repeat_for_loops(op, target)
@@ -82,6 +85,34 @@ def _sink_into_branches(block: Block) -> None:
         for region in op.regions:
             _sink_into_branches(region)
         op = previous
+
+
+def _join_next(store: Store) -> None:
+    """Move a store to the next one, if their values share one of many registers and nothing between has an effect."""
+    op = store.next
+    while op is not None and op.has(Trait.PURE):
+        op = op.next
+    if (
+        isinstance(op, Store)
+        and op is not store.next
+        and any(map(takes_many, _sources(op) & _sources(store)))
+    ):
+        store.move_before(op)
+
+
+def _sources(store: Store) -> set[Value]:
+    """The values of which elementwise operations of its block compute what is stored."""
+    found: set[Value] = set()
+    work = [store.value]
+    while work:
+        value = work.pop()
+        op = value.op
+        if value in found or op is None or op.parent_block is not store.parent_block:
+            continue
+        if op.has(Trait.ELEMENTWISE) and op.operands:
+            found.add(value)
+            work += op.operands
+    return found
 
 
 def _repeat_for_loops(load: LocalLoad, target: Target) -> None:
@@ -163,8 +194,7 @@ def may_move(load: LocalLoad, place: Op, past_tiles: bool = False) -> bool:
     """Whether the memory still holds the same at another place: nothing writes it after it was allocated, or
     nothing with an effect on shared memory lies between; with `past_tiles`, none but that other tiles are made
     there, beside which this one then has to stay."""
-    root = _root(load)
-    if isinstance(root.op, LocalAlloc) and root.op.src is not None and not _is_written(root):
+    if is_kept(_root(load)):
         return True
     if place.parent is not load.parent:
         return False
@@ -175,6 +205,11 @@ def may_move(load: LocalLoad, place: Op, past_tiles: bool = False) -> bool:
             return False
         op = op.next
     return True
+
+
+def is_kept(memory: Value) -> bool:
+    """Whether shared memory holds for good what it was allocated with."""
+    return isinstance(memory.op, LocalAlloc) and memory.op.src is not None and not _is_written(memory)
 
 
 def _is_written(memory: Value) -> bool:

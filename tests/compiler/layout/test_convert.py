@@ -378,13 +378,15 @@ def test_a_thread_without_registers_that_both_sides_have_takes_turns():
     assert not any(plan.storing.lane) and not any(plan.loading.lane), "branches between warps are cheaper"
 
 
-def test_warps_with_memory_of_their_own_take_turns_within_it():
-    """Thirty-two registers of rows become columns: no warp waits for another, however small its memory is."""
+@pytest.mark.parametrize(("bound", "bytes_"), [(1024, 1024), (1, 16)])
+def test_warps_with_memory_of_their_own_take_turns_within_it(bound, bytes_):
+    """Thirty-two registers of rows become columns: no warp waits for another, however small its memory is, and each
+    has at least one element."""
     source = blocked((64, 64), [1, 32], [32, 1], [2, 2], [1, 0])
     destination = blocked((64, 64), [32, 1], [1, 32], [2, 2], [1, 0])
     assert classify(source, destination) == "warp"
-    plan = shared_plan(source, destination, 32, max_bytes=1024)
-    assert plan.bytes == 1024 and through_shared(plan, source, destination) == hold(destination)
+    plan = shared_plan(source, destination, 32, max_bytes=bound)
+    assert plan.bytes == bytes_ and through_shared(plan, source, destination) == hold(destination)
     for each in plan.rounds:
         touched = [
             set().union(*(places(turn.access, warp) for turn in (*each.stores, *each.loads)))

@@ -44,8 +44,6 @@ def _through_shared(
 ) -> dict[int, str]:
     """Stores, a barrier and loads in each round; the registers filled, by number."""
     barrier = emit.warp_barrier if within_warps else emit.barrier
-    if _differ(plan.storing):  # What is written where only some threads come is not seen afterwards.
-        registers = registers[:]
     found: dict[int, str] = {}
     for number, each in enumerate(plan.rounds):
         if number or within_warps:
@@ -67,14 +65,10 @@ def _through_shared(
 
 def _has_turn(emit: Emitter, threads: Affine, turn: Turn) -> str:
     """An i1 register: whether a thread is one of those that make these accesses."""
-    if not _differ(threads):
+    if not any((*threads.lane, *threads.warp)):
         return "true"
     with emit.at_entry():
         return emit.compare("eq", _evaluate(emit, threads), str(turn.number))
-
-
-def _differ(threads: Affine) -> bool:
-    return any((*threads.lane, *threads.warp))
 
 
 def _by_shuffles(

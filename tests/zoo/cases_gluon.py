@@ -204,4 +204,49 @@ LAYOUT_CASES = (
         {"N": 256, "BINS": 16},
     ),
 )
-CASES = (*CASES, *LAYOUT_CASES)
+
+
+def _beside_tiles_case(name: str, arch: str, tiles: int, layouts: tuple[str, str]) -> Case:
+    """Squares of 64 KB, beside tiles of 16 KB that leave 3 KB."""
+    size = 128
+    return Case(
+        f"gluon_beside_tiles_{name}_{arch}",
+        "gluon_layouts.py",
+        "beside_tiles",
+        lambda rng: {
+            "x": small_integers(rng, size, size),
+            "line": small_integers(rng, 4096),
+            "y": poisoned(size, size),
+            "sums": poisoned(size),
+            "running": poisoned(size, size),
+            "total": poisoned(4096),
+        },
+        lambda x, line, **_: {
+            "y": x,
+            "sums": x.sum(axis=0),
+            "running": np.cumsum(x, axis=0),
+            "total": tiles * line + tiles * (tiles - 1) // 2,
+        },
+        {"N": size, "COUNT": tiles, "SIZE": 4096, "layout": layouts[0], "other": layouts[1]},
+        num_warps=8,
+        archs=(arch,),
+    )
+
+
+ROUNDS = {
+    "in_common": (
+        "gl.BlockedLayout([1, 4], [1, 32], [8, 1], [1, 0])",
+        "gl.BlockedLayout([4, 1], [8, 4], [1, 8], [0, 1])",
+    ),
+    "in_turns": (
+        "gl.BlockedLayout([1, 64], [32, 1], [4, 2], [1, 0])",
+        "gl.BlockedLayout([64, 1], [1, 32], [2, 4], [0, 1])",
+    ),
+}
+"""Layouts with registers in common, by which the rounds are divided, and layouts without."""
+ROUND_CASES = tuple(
+    _beside_tiles_case(name, arch, tiles, layouts)
+    for name, layouts in ROUNDS.items()
+    for arch, tiles in (("sm_80", 10), ("sm_90", 14))
+)
+CASES = (*CASES, *LAYOUT_CASES, *ROUND_CASES)

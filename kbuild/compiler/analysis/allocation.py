@@ -3,7 +3,7 @@ do those of different parts of a `ttg.warp_specialize`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.liveness import Interval, Liveness
@@ -32,6 +32,8 @@ class Demand(NamedTuple):
     life: Interval
     part: tuple[Op, Block] | None = None
     """The `ttg.warp_specialize` around it, and which of its parts it is for."""
+    bound: int | None = None
+    """The most bytes that the operation may take, so that it uses them in rounds."""
 
     def meets(self, other: Demand) -> bool:
         """Whether both may be in use at the same time."""
@@ -98,3 +100,52 @@ def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
     return {demand.op: offset for offset, demand in placed}, max(
         (at + d.bytes for at, d in placed), default=0
     )
+
+
+def place_within(wanted: Sequence[Demand], limit: int) -> tuple[list[Demand], dict[Op, int], int]:
+    """The demands, their offsets and the total as `place` has them; where that is more than `limit` bytes, scratch
+    memory is divided, for data to move in rounds, if that helps.
+
+    The largest of the areas on which something lies that ends beyond the limit is halved, again and again, until
+    all ends below it.
+    """
+    offsets, total = place(wanted)
+    smallest = [demand._replace(bytes=ALIGNMENT) if _is_divisible(demand) else demand for demand in wanted]
+    if total <= limit or place(smallest)[1] > limit:
+        return list(wanted), offsets, total
+    divided, whole = list(wanted), set[Op]()
+    while total > limit:
+        parts = [demand for demand in _beneath(divided, offsets, limit) if _is_divisible(demand)]
+        largest = max(
+            (demand for demand in parts if demand.op not in whole),
+            key=lambda demand: demand.bytes,
+            default=None,
+        )
+        if largest is None:
+            break
+        bound = largest.bytes // 2
+        size = scratch_bytes(largest.op, warps_of(largest.op), bound)
+        if size < largest.bytes:
+            divided[divided.index(largest)] = largest._replace(bytes=size, bound=bound)
+            offsets, total = place(divided)
+        else:
+            whole.add(largest.op)
+    return divided, offsets, total
+
+
+def _is_divisible(demand: Demand) -> bool:
+    """Whether an operation can do with less scratch memory.  Areas begin at multiples of the alignment, so that less
+    than that saves nothing."""
+    return "max_scratch" in demand.op.attribute_fields and demand.bytes > ALIGNMENT
+
+
+def _beneath(wanted: Sequence[Demand], offsets: Mapping[Op, int], limit: int) -> list[Demand]:
+    """The demands that end beyond the limit, and those below them, whose sizes decide where they lie."""
+    found = [demand for demand in wanted if offsets[demand.op] + demand.bytes > limit]
+    for above in found:  # grows while it is gone through
+        found += [
+            demand
+            for demand in wanted
+            if demand.meets(above) and offsets[demand.op] < offsets[above.op] and demand not in found
+        ]
+    return found

@@ -3,6 +3,7 @@
 Pure functions of an operation: `allocate` asks for the bytes, the lowering emits code from the same plan.  An
 operation writes its scratch memory, has a barrier of its own, and reads it; nothing in there outlives the
 operation.  Data that moves only within warps divides the memory among them, and no warp waits for another.
+Conversions, reductions and scans with a bound, `max_scratch`, do so in rounds, with barriers between them.
 
 Reductions and scans see the bits of the axis through the layout: each is a bit of the register, lane or warp
 number, so combining along it means combining registers, shuffling lanes, or an `Exchange` between warps.
@@ -10,8 +11,8 @@ number, so combining along it means combining registers, shuffling lanes, or an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from kbuild.compiler.analysis.gather import plan_gather
 from kbuild.compiler.ir.core import Op, Value
@@ -19,7 +20,7 @@ from kbuild.compiler.ir.types import TensorType, Type, bit_width
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.layout.convert import classify
 from kbuild.compiler.layout.linear import axis_bits
-from kbuild.compiler.layout.scratch import shared_plan
+from kbuild.compiler.layout.scratch import SharedPlan, shared_plan
 from kbuild.compiler.ops.gpu import ConvertLayout, WarpPartitions
 from kbuild.compiler.ops.tensor import Atomic, Gather, Histogram, Reduce, Scan
 from kbuild.errors import InternalError
@@ -54,6 +55,9 @@ class Exchange(NamedTuple):
     idle_warps: int
     offsets: tuple[int, ...]
     """Start of each value's region in bytes, relative to the operation's scratch."""
+    rounds: tuple[tuple[int, ...], ...]
+    """The partials of a thread that are exchanged at a time; the memory of an element is another's in the next
+    round."""
     bytes: int
 
     @property
@@ -108,17 +112,21 @@ class ScanPlan(NamedTuple):
     bytes: int
 
 
-def scratch_bytes(op: Op, num_warps: int) -> int:
-    """Bytes of shared memory that the lowering of an operation needs for itself; 0 for most."""
+Plan = TypeVar("Plan", ReducePlan, ScanPlan)
+
+
+def scratch_bytes(op: Op, num_warps: int, max_bytes: int | None = None) -> int:
+    """Bytes of shared memory that the lowering of an operation needs for itself; 0 for most.  With `max_bytes` those
+    that it would need if that were its `max_scratch`, which are more if it cannot be divided so far."""
     if isinstance(op, ConvertLayout):
         source, destination = _layout(op.src), _layout(op.result)
         if source == destination or classify(source, destination) not in ("warp", "shared"):
             return 0
-        return shared_plan(source, destination, max(8, bit_width(op.type))).bytes
+        return plan_conversion(op, max_bytes).bytes
     if isinstance(op, Reduce):
-        return plan_reduce(op).bytes
+        return plan_reduce(op, max_bytes).bytes
     if isinstance(op, Scan):
-        return plan_scan(op).bytes
+        return plan_scan(op, max_bytes).bytes
     if isinstance(op, Gather):
         return 0 if plan_gather(op) is not None else _layout(op.src).numel * storage_bytes(op.src.type)
     if isinstance(op, Histogram):
@@ -130,13 +138,15 @@ def scratch_bytes(op: Op, num_warps: int) -> int:
     return 0
 
 
-def division(op: Op) -> tuple[LinearLayout, LinearLayout, int] | None:
+def division(op: Op) -> tuple[LinearLayout, LinearLayout, int, int | None] | None:
     """The key of how an operation divides its scratch memory among warps, each of which uses only its own
     part; None where they share it."""
     if not isinstance(op, ConvertLayout):
         return None
     source, destination = _layout(op.src), _layout(op.result)
-    return (source, destination, bit_width(op.type)) if classify(source, destination) == "warp" else None
+    if classify(source, destination) != "warp":
+        return None
+    return source, destination, bit_width(op.type), op.max_scratch
 
 
 def storage_bytes(type_: Type) -> int:
@@ -144,9 +154,20 @@ def storage_bytes(type_: Type) -> int:
     return max(8, bit_width(type_)) // 8
 
 
-def plan_reduce(op: Reduce) -> ReducePlan:
+def plan_conversion(op: ConvertLayout, max_bytes: int | None = None) -> SharedPlan:
+    """How a tensor changes its layout through memory; `max_bytes` in place of `max_scratch`, here as below."""
+    most = op.max_scratch if max_bytes is None else max_bytes
+    return shared_plan(_layout(op.src), _layout(op.result), max(8, bit_width(op.type)), most)
+
+
+def plan_reduce(op: Reduce, max_bytes: int | None = None) -> ReducePlan:
     """How a reduction is done.  Raises `InternalError` for a layout in which some hardware bit moves along
     two axes."""
+    most = op.max_scratch if max_bytes is None else max_bytes
+    return _within(most, lambda divisions: _reduce_divided(op, divisions))
+
+
+def _reduce_divided(op: Reduce, divisions: int) -> ReducePlan:
     layout, result = _layout(op.srcs[0]), op.results[0].type
     field = _check(op, layout, op.axis)
     kept = layout.drop(op.axis)
@@ -159,13 +180,20 @@ def plan_reduce(op: Reduce) -> ReducePlan:
     return ReducePlan(
         groups=tuple(tuple(sorted(groups[element], key=flats.__getitem__)) for element in partials),
         shuffles=tuple(1 << bit for bit in reversed(lanes)),
-        exchange=_exchange(layout, field, _moving(layout, "warp", field), lanes, partials, kept, op.srcs, 0),
+        exchange=_exchange(
+            layout, field, _moving(layout, "warp", field), lanes, partials, kept, op.srcs, 0, divisions
+        ),
         results=_reduced_registers(result, partials),
     )
 
 
-def plan_scan(op: Scan) -> ScanPlan:
+def plan_scan(op: Scan, max_bytes: int | None = None) -> ScanPlan:
     """How a scan is done: bits of the axis from the lowest up.  Raises `InternalError` as `plan_reduce` does."""
+    most = op.max_scratch if max_bytes is None else max_bytes
+    return _within(most, lambda divisions: _scan_divided(op, divisions))
+
+
+def _scan_divided(op: Scan, divisions: int) -> ScanPlan:
     layout = _layout(op.srcs[0])
     field = _check(op, layout, op.axis)
     owners = _owners(layout, field)
@@ -188,11 +216,23 @@ def plan_scan(op: Scan) -> ScanPlan:
                 position += 1
                 warp_bits.append(owners[position][1])
             merged = field[: position + 1]
-            exchange = _scan_exchange(layout, merged, warp_bits, chunks, op.srcs, size)
+            exchange = _scan_exchange(layout, merged, warp_bits, chunks, op.srcs, size, divisions)
             size = exchange.bytes
             steps.append(ScanStep(dim, exchange=exchange))
         position += 1
     return ScanPlan(chunks, tuple(steps), layout.representatives(), size)
+
+
+def _within(most: int | None, make: Callable[[int], Plan]) -> Plan:
+    """The plan with fewest divisions of its memory that takes no more than `most` bytes, or as few as it can."""
+    divisions, plan = 0, make(0)
+    while most is not None and plan.bytes > most:
+        divisions += 1
+        smaller = make(divisions)
+        if smaller.bytes == plan.bytes:
+            break
+        plan = smaller
+    return plan
 
 
 def _layout(value: Value) -> LinearLayout:
@@ -276,13 +316,22 @@ def _scan_exchange(
     chunks: tuple[tuple[int, ...], ...],
     values: Sequence[Value],
     start: int,
+    divisions: int,
 ) -> Exchange:
     """The exchange after which the bits `merged` of the axis are done: one element per segment that is left."""
     mask = _mask(merged)
     numbered = _compressed(layout, mask)
     elements = tuple(numbered.flat(register=chunk[0]) for chunk in chunks)
     exchange = _exchange(
-        layout, merged, warp_bits, _moving(layout, "lane", merged), elements, numbered, values, start
+        layout,
+        merged,
+        warp_bits,
+        _moving(layout, "lane", merged),
+        elements,
+        numbered,
+        values,
+        start,
+        divisions,
     )
     assert exchange is not None
     return exchange
@@ -291,11 +340,17 @@ def _scan_exchange(
 def _compressed(layout: LinearLayout, removed: int) -> LinearLayout:
     """The layout onto what is left of the flat coordinates, as one dimension, when some of their bits are
     removed."""
-    left = [bit for bit in range(layout.numel.bit_length() - 1) if not removed >> bit & 1]
-    number = {1 << bit: 1 << position for position, bit in enumerate(left)}
+    number = _renumbered(layout.numel, removed)
     return LinearLayout(
-        (1 << len(left),), tuple((dim, tuple(number.get(b, 0) for b in bases)) for dim, bases in layout.bases)
+        (layout.numel >> removed.bit_count(),),
+        tuple((dim, tuple(number(basis) for basis in bases)) for dim, bases in layout.bases),
     )
+
+
+def _renumbered(numel: int, removed: int) -> Callable[[int], int]:
+    """What is left of a flat coordinate when some of its bits are removed."""
+    left = [bit for bit in range(numel.bit_length() - 1) if not removed >> bit & 1]
+    return lambda flat: sum((flat >> bit & 1) << position for position, bit in enumerate(left))
 
 
 def _exchange(
@@ -307,14 +362,23 @@ def _exchange(
     numbered: LinearLayout,
     values: Sequence[Value],
     start: int,
+    divisions: int,
 ) -> Exchange | None:
     """Partials of `elements` exchanged among the warps that differ in `warp_bits`; None if there are no such
     bits.
 
     `numbered` maps places to elements; `lanes` are bits over which the partials have become equal already.
+    Of the bits of an element that choose a register, `divisions` count the rounds.
     """
     if not warp_bits:
         return None
+    chosen = sum(sorted(set(numbered.bases_of("register")))[::-1][:divisions])
+    rounds: dict[int, list[int]] = {}
+    for index, element in enumerate(elements):
+        rounds.setdefault(element & chosen, []).append(index)
+    writers = tuple(index for index, element in enumerate(elements) if element not in elements[:index])
+    number = _renumbered(numbered.numel, chosen)
+    elements, numbered = tuple(map(number, elements)), _compressed(numbered, chosen)
     earlier = [bit for bit in _moving(layout, "warp", merged) if bit not in warp_bits]
     offsets = []
     for value in values:
@@ -323,12 +387,13 @@ def _exchange(
         start += (numbered.numel << len(warp_bits)) * storage_bytes(value.type)
     return Exchange(
         warp_bits=tuple(warp_bits),
-        writers=tuple(index for index, element in enumerate(elements) if element not in elements[:index]),
+        writers=writers,
         elements=elements,
         lane_elements=numbered.bases_of("lane"),
         warp_elements=numbered.bases_of("warp"),
         idle_lanes=layout.free_bits("lane") | _mask(lanes),
         idle_warps=layout.free_bits("warp") | _mask(earlier),
         offsets=tuple(offsets),
+        rounds=tuple(map(tuple, rounds.values())),
         bytes=start,
     )

@@ -2,17 +2,22 @@
 
 Elements that both sides hold together form the vectors of the accesses, and what the lanes of one access hold
 goes to different banks, for the stores and for the loads alike.
+
+Where the tensor is larger than the memory that it may take, it passes in rounds.  Bits of the coordinates say
+which elements a round moves, bits that choose registers on both sides, if there are enough: then each thread
+stores and loads its share in every round.  Other bits depend on the thread on one side or both, which then has its
+turn with a register in the round that fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from kbuild.compiler.layout import f2
 from kbuild.compiler.layout.convert import classify
-from kbuild.compiler.layout.linear import LinearLayout
+from kbuild.compiler.layout.linear import LinearLayout, all_sums
 from kbuild.compiler.layout.shared import (
     BANK_ROW_BYTES,
     MAX_VECTOR_BITS,
@@ -22,6 +27,7 @@ from kbuild.compiler.layout.shared import (
     ldmatrix_fits,
     shared_access,
 )
+from kbuild.compiler.layout.shuffles import Affine
 from kbuild.errors import InternalError
 
 _WARP_SCRATCH_BYTES = 4096
@@ -30,12 +36,21 @@ _WARP_SCRATCH_BYTES = 4096
 Accesses = TypeVar("Accesses", SharedAccess, LdmatrixPlan)
 
 
+class Turn(NamedTuple):
+    """What some of the threads do in a round."""
+
+    number: int
+    """They are the threads for which `SharedPlan.storing`, or `loading`, is this."""
+    access: SharedAccess
+
+
 class SharedRound(NamedTuple):
     """One trip through the scratch memory: all stores, a barrier, all loads (and a barrier before the next
     trip)."""
 
-    stores: SharedAccess
-    loads: SharedAccess
+    stores: tuple[Turn, ...]
+    """A single one where all threads do the same."""
+    loads: tuple[Turn, ...]
     matrices: LdmatrixPlan | None
     """The same stores by stmatrix, if it can make them without bank conflicts."""
 
@@ -57,6 +72,9 @@ class SharedPlan(NamedTuple):
     """Elements per load."""
     bytes: int
     """Size of the scratch memory."""
+    storing: Affine
+    """Which of the turns of a round are a thread's, when it stores; 0 for all threads where each round has one."""
+    loading: Affine
     rounds: tuple[SharedRound, ...]
 
 
@@ -65,23 +83,28 @@ def shared_plan(
     source: LinearLayout, destination: LinearLayout, element_bits: int, max_bytes: int | None = None
 ) -> SharedPlan:
     """The cheapest plan found for the "shared" and "warp" kinds, the latter with the memory that a warp
-    should have at most.
+    should have at most, if the two layouts have registers in common to divide the tensor by.
 
-    With `max_bytes` the tensor is moved in several rounds, if the two layouts have registers in common to
-    divide it by; the caller checks `bytes` for whether that was enough.
+    With `max_bytes` the tensor is moved in as many rounds as it takes; the caller checks `bytes` for whether so
+    many are possible, which they are but for layouts that mix up the coordinates of warps.
     """
     if source.bases_of("block") != destination.bases_of("block"):
         raise InternalError("this conversion moves elements between the blocks of a cluster")
     within_warps = classify(source, destination) == "warp"
-    if max_bytes is None and within_warps:
-        max_bytes = _WARP_SCRATCH_BYTES * source.size("warp")
     together = f2.intersection(source.bases_of("register"), destination.bases_of("register"))
-    rounds = _round_vectors(source, destination, together, element_bits, max_bytes)
+    size = source.numel * element_bits // 8 >> source.bits("block")
+    needed = _divisions(size, max_bytes) if max_bytes is not None else 0
+    wanted = _divisions(size, _WARP_SCRATCH_BYTES * source.size("warp")) if within_warps else 0
+    rounds = _round_vectors(source, destination, together, max(needed, wanted))
+    if len(rounds) < needed:
+        rounds += _turn_vectors(source, destination, rounds, within_warps)[: needed - len(rounds)]
     vectors = [vector for vector in together if vector not in f2.Span(rounds)]
     limit = (MAX_VECTOR_BITS // element_bits).bit_length() - 1
     candidates = []
     for more in ([], source.bases_of("register"), destination.bases_of("register")):
-        chosen = _with_pivots([*vectors, *f2.independent(f2.reduced_basis(more), together)], rounds)[:limit]
+        chosen = _with_pivots(
+            [*vectors, *f2.independent(f2.reduced_basis(more), [*together, *rounds])], rounds
+        )[:limit]
         candidates.append(_scratch(source, destination, element_bits, chosen, rounds))
     if within_warps:
         widest = _with_pivots(
@@ -95,17 +118,15 @@ def shared_plan(
     return min(plans, key=lambda plan: _plan_cost(source, destination, plan, within_warps))
 
 
+def _divisions(size: int, limit: int) -> int:
+    """How often a size has to be halved."""
+    return (-(-size // limit) - 1).bit_length()
+
+
 def _round_vectors(
-    source: LinearLayout,
-    destination: LinearLayout,
-    together: Sequence[int],
-    element_bits: int,
-    max_bytes: int | None,
+    source: LinearLayout, destination: LinearLayout, together: Sequence[int], needed: int
 ) -> list[int]:
     """Coordinates that select the round: held by registers on both sides, and touched by nothing else."""
-    needed, size = 0, source.numel * element_bits // 8 >> source.bits("block")
-    while max_bytes is not None and size >> needed > max_bytes:
-        needed += 1
     touched = 0
     for layout in (source, destination):
         bases = [basis for dim, part in layout.bases if dim != "register" for basis in part]
@@ -113,6 +134,26 @@ def _round_vectors(
             touched |= basis
     usable = [vector for vector in together if not vector & (vector - 1) and not vector & touched]
     return usable[len(usable) - min(needed, len(usable)) :]
+
+
+def _turn_vectors(
+    source: LinearLayout, destination: LinearLayout, rounds: Sequence[int], within_warps: bool
+) -> list[int]:
+    """Further coordinates that can select the round, those first for which fewest threads have turns of their
+    own.  Each warp that has memory of its own divides what it holds itself."""
+
+    def turns(vector: int) -> tuple[int, int]:
+        """The sides on which threads differ, and those on which lanes do, which cannot skip what others do."""
+        found = [
+            {dim for dim in ("lane", "warp") if any(basis & vector for basis in layout.bases_of(dim))}
+            for layout in (source, destination)
+        ]
+        return sum(map(bool, found)), sum("lane" in dims for dims in found)
+
+    blocks, own = source.bases_of("block"), f2.Span([*source.bases_of("register"), *source.bases_of("lane")])
+    units = [1 << bit for bit in reversed(range((source.numel - 1).bit_length()))]
+    free = (unit for unit in units if unit not in rounds and not any(basis & unit for basis in blocks))
+    return sorted((unit for unit in free if not within_warps or unit in own), key=turns)
 
 
 def _with_pivots(vectors: Sequence[int], rounds: Sequence[int]) -> list[int]:
@@ -190,16 +231,37 @@ def _plan_rounds(
         if stores.vector * element_bits < MAX_VECTOR_BITS
         else None
     )
+    storing, loading = (_turns(side, size, round_bits) for side in (stores, loads))
     matrices = fitting if fitting is not None and not fitting.conflicts and max(fitting.lane) < size else None
+    if any(storing.warp):
+        matrices = None
     rounds = tuple(
         SharedRound(
-            _in_round(stores, number, size, round_bits),
-            _in_round(loads, number, size, round_bits),
+            _in_turns(stores, storing, number, size, round_bits),
+            _in_turns(loads, loading, number, size, round_bits),
             _in_round(matrices, number, size, round_bits) if matrices is not None else None,
         )
         for number in range(1 << round_bits)
     )
-    return SharedPlan(layout, element_bits, stores.vector, loads.vector, size * element_bits // 8, rounds)
+    bytes_ = size * element_bits // 8
+    return SharedPlan(layout, element_bits, stores.vector, loads.vector, bytes_, storing, loading, rounds)
+
+
+def _turns(access: SharedAccess, size: int, round_bits: int) -> Affine:
+    """The thread's part of the number of the round in which it makes an access; the offset has the other."""
+    lane, warp = (
+        tuple(image // size % (1 << round_bits) for image in part) for part in (access.lane, access.warp)
+    )
+    return Affine(0, lane, warp)
+
+
+def _in_turns(
+    access: SharedAccess, threads: Affine, number: int, size: int, round_bits: int
+) -> tuple[Turn, ...]:
+    """The accesses of one round, for each of the parts that threads have of its number."""
+    parts = sorted(set(all_sums([image for image in (*threads.lane, *threads.warp) if image])))
+    turns = (Turn(part, _in_round(access, number ^ part, size, round_bits)) for part in parts)
+    return tuple(turn for turn in turns if turn.access.groups)
 
 
 def _in_round(access: Accesses, number: int, size: int, round_bits: int) -> Accesses:
@@ -221,8 +283,8 @@ def _plan_cost(source: LinearLayout, destination: LinearLayout, plan: SharedPlan
     the stores."""
     cost = 0
     for layout, vector, accesses in (
-        (source, plan.store_vector, sum(len(each.stores.groups) for each in plan.rounds)),
-        (destination, plan.load_vector, sum(len(each.loads.groups) for each in plan.rounds)),
+        (source, plan.store_vector, _count(turn for each in plan.rounds for turn in each.stores)),
+        (destination, plan.load_vector, _count(turn for each in plan.rounds for turn in each.loads)),
     ):
         matrices = [
             each.matrices
@@ -235,3 +297,7 @@ def _plan_cost(source: LinearLayout, destination: LinearLayout, plan: SharedPlan
         ideal = max(1, vector * plan.element_bits // 32)
         cost += accesses * (1 + 2 * (ideal + bank_conflicts(plan.layout, layout, plan.element_bits, vector)))
     return cost
+
+
+def _count(turns: Iterable[Turn]) -> int:
+    return sum(len(turn.access.groups) for turn in turns)

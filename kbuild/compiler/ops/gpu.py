@@ -12,11 +12,14 @@ READS, WRITES = Trait.READS, Trait.WRITES
 
 class ConvertLayout(Op, name="ttg.convert_layout", traits=PURE):
     """The same tensor in another layout.  `scratch`, here as elsewhere, is the place in bytes of the shared
-    memory that the lowering needs, set by the pass `allocate`; None when it needs none."""
+    memory that the lowering needs, set by the pass `allocate`; None when it needs none.  With `max_scratch` it takes
+    no more bytes than that, and moves the data in rounds; set by the same pass, where there is no room for
+    all at once."""
 
     src: Value
     type: Type
     scratch: int | None = None
+    max_scratch: int | None = None
 
 
 class SetAutoLayout(Op, name="gluon.set_auto_layout", traits=PURE):

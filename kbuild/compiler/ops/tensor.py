@@ -372,6 +372,7 @@ class Reduce(Op, name="tt.reduce", traits=PURE):
     """Whether the function is known to give the same in any order although its code does not show that:
     the best of values with places."""
     scratch: int | None = None
+    max_scratch: int | None = None
 
     def infer(self) -> list[Type]:
         return [self._reduced(_tensor(src)) for src in self.srcs]
@@ -413,6 +414,7 @@ class Scan(Op, name="tt.scan", traits=PURE):
     combine: Block
     reverse: bool = False
     scratch: int | None = None
+    max_scratch: int | None = None
 
     def infer(self) -> list[Type]:
         return [src.type for src in self.srcs]

@@ -10,8 +10,10 @@ import pytest
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.compiler.analysis.allocation import Demand, place
 from kbuild.compiler.analysis.liveness import Interval
+from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
+from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.errors import CompileError
 from kbuild.targets.sm_80 import TARGET as SM_80
@@ -68,5 +70,43 @@ tt.func @attention(%i: i32) attributes {num_warps = 4} {
         "kernel.py:7:9: error: attention needs 196608 bytes of shared memory, but sm_80 has 166912 per program:",
         "      131072 bytes for 4 tiles of 128x128 f16 (kernel.py:7:9)",
         "       65536 bytes for 4 tiles of 128x64 f16 (kernel.py:8:9)",
+        "help: make the block sizes smaller, or num_stages: each stage has a buffer of its own",
+    ]
+
+
+def converting(tiles: int) -> str:
+    """A conversion of 128 KB, alone and beside tiles of 16 KB."""
+    return f"""#s = swizzled{{vector=8, perPhase=1, maxPhase=8, order=[1,0]}}
+#rows = blocked{{sizePerThread=[1,4], threadsPerWarp=[1,32], warpsPerCTA=[4,1], order=[1,0]}}
+#columns = blocked{{sizePerThread=[4,1], threadsPerWarp=[32,1], warpsPerCTA=[1,4], order=[0,1]}}
+tt.func @turn(%x: tensor<128x256xf32, #rows>) attributes {{num_warps = 4}} {{
+  %y: tensor<128x256xf32, #columns> = ttg.convert_layout %x loc("kernel.py":2:9)
+  %a: !ttg.memdesc<{tiles} x 32x128xf32, #s> = ttg.local_alloc loc("kernel.py":3:9)
+  %z: tensor<128x256xf32, #rows> = ttg.convert_layout %y loc("kernel.py":4:9)
+  ttg.local_dealloc %a
+  tt.return
+}}
+"""
+
+
+@pytest.mark.parametrize(("tiles", "bound"), [(2, None), (4, 65536), (8, 32768), (10, 2048)])
+def test_what_has_no_room_beside_others_moves_in_rounds(tiles: int, bound: int | None) -> None:
+    module = parse_module(converting(tiles))
+    run_pipeline(module, SM_80, ["allocate"])
+    func: Func = module.kernel
+    alone, beside = (op for op in func.body if isinstance(op, ConvertLayout))
+    assert alone.max_scratch is None and beside.max_scratch == bound
+    assert func.attrs["shared"] == max(131072, tiles * 16384 + (bound or 131072))
+    assert func.attrs["shared"] <= SM_80.limits.shared_bytes
+
+
+def test_nothing_is_divided_where_that_does_not_help() -> None:
+    with pytest.raises(CompileError) as caught:
+        run_pipeline(parse_module(converting(16)), SM_80, ["allocate"])
+    assert str(caught.value).splitlines() == [
+        "kernel.py:3:9: error: turn needs 393216 bytes of shared memory, but sm_80 has 166912 per program:",
+        "      262144 bytes for 16 tiles of 32x128 f32 (kernel.py:3:9)",
+        "      131072 bytes for moving data between threads in ttg.convert_layout (kernel.py:2:9)",
+        "      131072 bytes for moving data between threads in ttg.convert_layout (kernel.py:4:9)",
         "help: make the block sizes smaller, or num_stages: each stage has a buffer of its own",
     ]

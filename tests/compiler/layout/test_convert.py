@@ -63,15 +63,30 @@ def through_shared(plan, source, destination):
     for each in plan.rounds:
         memory = [None] * (plan.bytes * 8 // plan.element_bits)
         for (lane, warp), registers in values.items():
-            for group, start in accesses(each.stores, lane, warp, plan.store_vector):
-                for element, register in enumerate(group):
-                    assert memory[start + element] in (None, registers[register]), "two elements in one place"
-                    memory[start + element] = registers[register]
+            for access in own_turns(each.stores, plan.storing, lane, warp):
+                for group, start in accesses(access, lane, warp, plan.store_vector):
+                    for element, register in enumerate(group):
+                        assert memory[start + element] in (None, registers[register]), "two in one place"
+                        memory[start + element] = registers[register]
         for (lane, warp), registers in result.items():
-            for group, start in accesses(each.loads, lane, warp, plan.load_vector):
-                for element, register in enumerate(group):
-                    registers[register] = memory[start + element]
+            for access in own_turns(each.loads, plan.loading, lane, warp):
+                for group, start in accesses(access, lane, warp, plan.load_vector):
+                    for element, register in enumerate(group):
+                        assert registers[register] is None, "loaded twice"
+                        registers[register] = memory[start + element]
     return with_copies(result, destination)
+
+
+def own_turns(turns, threads, lane, warp):
+    """The accesses of one thread in a round."""
+    return [turn.access for turn in turns if turn.number == threads(lane, warp)]
+
+
+def only(turns):
+    """The accesses of a round in which all threads do the same."""
+    ((number, access),) = turns
+    assert number == 0
+    return access
 
 
 def accesses(access, lane, warp, vector):
@@ -192,9 +207,11 @@ def test_shared_memory_delivers_every_element(seed):
     first = random_threads(source, shape, replicated=source.randrange(3), mix=source.randrange(3))
     second = random_threads(source, shape, replicated=source.randrange(3), mix=source.randrange(3))
     bits = source.choice([8, 16, 32, 64])
-    plan = shared_plan(first, second, bits, source.choice([None, first.numel * bits // 16]))
+    bound = source.choice([None, first.numel * bits // 8 // source.choice([2, 4, 16])])
+    plan = shared_plan(first, second, bits, bound)
     assert through_shared(plan, first, second) == hold(second)
     assert plan.bytes * len(plan.rounds) == first.numel * bits // 8
+    assert bound is None or plan.bytes <= bound
 
 
 PAIRS = {
@@ -253,12 +270,13 @@ def test_warps_store_what_they_have(shape, warps, bits):
     assert bank_conflicts(plan.layout, destination, bits, plan.load_vector) == 0
     for each in plan.rounds:
         touched = [
-            places(each.stores, warp) | places(each.loads, warp) for warp in range(source.size("warp"))
+            places(only(each.stores), warp) | places(only(each.loads), warp)
+            for warp in range(source.size("warp"))
         ]
         assert sum(map(len, touched)) == len(set().union(*touched)), "no warp touches what another does"
         assert (each.matrices is not None) == (bits == 16)
         if each.matrices is not None:
-            assert written_by_matrices(each.matrices, source) == written(each.stores, source)
+            assert written_by_matrices(each.matrices, source) == written(only(each.stores), source)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +298,7 @@ def test_what_takes_thousands_of_selects_goes_through_memory(source, destination
     assert classify(source, destination) == "warp"
     plan = shared_plan(source, destination, 32)
     assert through_shared(plan, source, destination) == hold(destination)
-    accesses = sum(len(each.stores.groups) + len(each.loads.groups) for each in plan.rounds)
+    accesses = sum(len(only(each.stores).groups) + len(only(each.loads).groups) for each in plan.rounds)
     assert accesses <= source.size("register") // 4 + destination.size("register")
 
 
@@ -349,10 +367,38 @@ def test_rounds_divide_the_memory():
     assert through_shared(plan, source, destination) == hold(destination)
 
 
+def test_a_thread_without_registers_that_both_sides_have_takes_turns():
+    """Rows to columns: what chooses the round of an element chooses a warp on one side, a register on the other."""
+    source = blocked((64, 64), [1, 64], [32, 1], [2, 1], [1, 0])
+    destination = blocked((64, 64), [64, 1], [1, 32], [1, 2], [0, 1])
+    assert not f2.intersection(source.bases_of("register"), destination.bases_of("register"))
+    plan = shared_plan(source, destination, 32, max_bytes=64 * 64)
+    assert plan.bytes == 64 * 64 and len(plan.rounds) == 4
+    assert through_shared(plan, source, destination) == hold(destination)
+    assert not any(plan.storing.lane) and not any(plan.loading.lane), "branches between warps are cheaper"
+
+
+@pytest.mark.parametrize(("bound", "bytes_"), [(1024, 1024), (1, 16)])
+def test_warps_with_memory_of_their_own_take_turns_within_it(bound, bytes_):
+    """Thirty-two registers of rows become columns: no warp waits for another, however small its memory is, and each
+    has at least one element."""
+    source = blocked((64, 64), [1, 32], [32, 1], [2, 2], [1, 0])
+    destination = blocked((64, 64), [32, 1], [1, 32], [2, 2], [1, 0])
+    assert classify(source, destination) == "warp"
+    plan = shared_plan(source, destination, 32, max_bytes=bound)
+    assert plan.bytes == bytes_ and through_shared(plan, source, destination) == hold(destination)
+    for each in plan.rounds:
+        touched = [
+            set().union(*(places(turn.access, warp) for turn in (*each.stores, *each.loads)))
+            for warp in range(4)
+        ]
+        assert sum(map(len, touched)) == len(set().union(*touched)), "no warp touches what another does"
+
+
 def test_replicated_registers_are_stored_once():
     source = LinearLayout.make((64,), register=[0, 1], lane=[2, 4, 8, 16, 32])
     destination = LinearLayout.make((64,), register=[0, 32], lane=[1, 2, 4, 8, 16])
     plan = shared_plan(source, destination, 32)
-    stored = [register for group in plan.rounds[0].stores.groups for register in group]
+    stored = [register for group in only(plan.rounds[0].stores).groups for register in group]
     assert sorted(stored) == [0, 2]
     assert through_shared(plan, source, destination) == hold(destination)

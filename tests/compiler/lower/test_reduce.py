@@ -39,8 +39,10 @@ from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.lowering import lower_block
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.control import Return
+from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, ReduceReturn, Scan, Splat, Store
 from kbuild.targets import find_target
+from tests.compiler.layout.random_layouts import random_threads
 from tests.compiler.lower.simt import DTYPES, Machine
 
 NUMPY: dict[Type, type] = {
@@ -94,9 +96,15 @@ def affine(build: Builder, arguments: list[Value]) -> list[Value]:
     return [product, build.add(rows.AddI(scaled, d)).result]
 
 
-def execute(op: Op, warps: int, inputs: dict[Value, np.ndarray]) -> tuple[list[np.ndarray], Machine]:
-    """Lower an operation alone, run it, and gather its results; every place that holds an element must agree."""
+def execute(
+    op: Op, warps: int, inputs: dict[Value, np.ndarray], share: int = 1
+) -> tuple[list[np.ndarray], Machine]:
+    """Lower an operation alone, run it, and gather its results; every place that holds an element must agree.  It
+    gets one part in `share` of the memory that it would take."""
     size = scratch_bytes(op, 1 << warps)
+    if share > 1 and size >= share:
+        op.__dict__["max_scratch"] = size // share
+        size = scratch_bytes(op, 1 << warps)
     op.__dict__["scratch"] = 16 if size else None
     block = Block()
     block.append(op)
@@ -185,6 +193,58 @@ def test_reductions_and_scans_equal_numpy(shape, warps):
         np.testing.assert_array_equal(
             execute(Scan((value,), axis, block, reverse=True), warps, inputs)[0][0], turned
         )
+
+
+@pytest.mark.parametrize("warps", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_reductions_and_scans_in_rounds_equal_numpy(shape, warps):
+    """The machine has no more memory than the rounds take; elements that lanes and warps hold take theirs at once."""
+    source, rng = random.Random(f"{shape}{warps}rounds"), np.random.default_rng(12)
+    for share in (2, 4, 1024):
+        for types in ([I32], [F64, I32]):
+            layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
+            inputs = operands(layout, [I32, I32], rng)
+            scan = Scan(tuple(inputs), axis, combine([I32, I32], affine), reverse=source.random() < 0.5)
+            expected = affine_prefixes([*inputs.values()], axis, scan.reverse)
+            for got, want in zip(execute(scan, warps, inputs, share)[0], expected):
+                np.testing.assert_array_equal(got, want)
+            inputs = operands(layout, types, rng)
+            block = combine(types, largest_first if len(types) > 1 else apply(rows.MaxSI))
+            found, _ = execute(Reduce(tuple(inputs), axis, block), warps, inputs, share)
+            np.testing.assert_array_equal(found[0], next(iter(inputs.values())).max(axis=axis))
+
+
+@pytest.mark.parametrize("op", [Reduce, Scan])
+def test_registers_divide_what_warps_exchange(op):
+    """Sixteen rows of a warp are combined with those of others: 64 columns of 4 slots, or of 16 groups of rows."""
+    layout = blocked([64, 64], [1, 2], [1, 32], [4, 1], [1, 0])
+    inputs = operands(layout, [I32], np.random.default_rng(13))
+    (value, array), whole = next(iter(inputs.items())), 64 * 4 * 4 * (16 if op is Scan else 1)
+    function = np.add.accumulate if op is Scan else np.add.reduce
+    for share, rounds in ((1, 1), (2, 2), (64, 32 if op is Scan else 2)):
+        made = op((value,), 0, combine([I32], apply(rows.AddI)))
+        found, machine = execute(made, 2, inputs, share)
+        np.testing.assert_array_equal(found[0], function(array, axis=0))
+        assert scratch_bytes(made, 4) == whole // rounds
+        assert machine.count["nvvm.barrier.cta.sync.aligned.all"] == 2 * rounds - 1
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_conversions_in_rounds_keep_every_element(seed):
+    source, rng = random.Random(seed), np.random.default_rng(seed)
+    shape, warps = source.choice([(512,), (32, 32), (64, 64), (4, 16, 16)]), source.choice([1, 2, 3])
+    layouts = [
+        random_threads(source, shape, warps=warps, replicated=source.randrange(3), mix=source.randrange(3))
+        for _ in range(2)
+    ]
+    type_ = source.choice([I1, I8, F16, F32, F64])
+    inputs = operands(layouts[0], [type_], rng)
+    ((value, array),) = inputs.items()
+    whole = scratch_bytes(ConvertLayout(value, TensorType(shape, type_, layouts[1])), 1 << warps)
+    for share in (1, 2, 8, 64):
+        op = ConvertLayout(value, TensorType(shape, type_, layouts[1]))
+        np.testing.assert_array_equal(execute(op, warps, inputs, share)[0][0], array)
+        assert scratch_bytes(op, 1 << warps) <= max(1, whole // share)
 
 
 @pytest.mark.parametrize("warps", [0, 2])

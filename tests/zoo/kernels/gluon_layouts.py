@@ -30,6 +30,27 @@ def transpose_coalesced(x, y, N: gl.constexpr):
 
 
 @gluon.jit
+def beside_tiles(
+    x, line, y, sums, running, total, N: gl.constexpr, COUNT: gl.constexpr, SIZE: gl.constexpr,
+    layout: gl.constexpr, other: gl.constexpr
+):  # fmt: skip
+    """Data moves between threads while tiles take nearly all shared memory."""
+    flat: gl.constexpr = gl.BlockedLayout([4], [32], [gl.num_warps()], [0])
+    place = gl.arange(0, SIZE, flat)
+    tiles = gl.allocate_shared_memory(gl.float32, [COUNT, SIZE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    for i in range(COUNT):
+        tiles.index(i).store(gl.load(line + place) + i)
+    tile = gl.load(x + offsets(N, layout, N, 1))
+    gl.store(y + offsets(N, other, N, 1), gl.convert_layout(tile, other))
+    gl.store(sums + gl.arange(0, N, gl.SliceLayout(0, layout)), gl.sum(tile, axis=0))
+    gl.store(running + offsets(N, layout, N, 1), gl.associative_scan(tile, 0, _add))
+    kept = gl.zeros([SIZE], gl.float32, flat)
+    for i in range(COUNT):
+        kept += tiles.index(i).load(flat)
+    gl.store(total + place, kept)
+
+
+@gluon.jit
 def row_facts(x, sums, places, running, N: gl.constexpr, above):
     tile = gl.load(x + offsets(N, ROWS, N, 1))
     rows = gl.arange(0, N)

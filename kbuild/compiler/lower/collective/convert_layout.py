@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.ir.types import Type, bit_width
+from kbuild.compiler.analysis.scratch import plan_conversion
+from kbuild.compiler.ir.types import Type
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.layout.convert import classify, register_moves
 from kbuild.compiler.layout.linear import all_sums
-from kbuild.compiler.layout.scratch import shared_plan
+from kbuild.compiler.layout.scratch import SharedPlan, Turn
 from kbuild.compiler.layout.shuffles import Affine, shuffle_plan
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
+from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import layout
 from kbuild.compiler.lower.core.words import from_word, per_word, to_word, word_type
@@ -32,21 +34,16 @@ def lower_convert_layout(emit: Emitter, op: ConvertLayout) -> Sequence[str]:
         return _by_shuffles(emit, registers, source, destination, op.type)
     if op.scratch is None:
         raise InternalError("ttg.convert_layout has no scratch memory", op.loc)
-    return _through_shared(emit, registers, source, destination, op.type, op.scratch, kind == "warp")
+    plan = plan_conversion(op)
+    pointer = emit.shared_pointer(op.scratch)
+    return with_copies(_through_shared(emit, plan, pointer, registers, op.type, kind == "warp"), destination)
 
 
 def _through_shared(
-    emit: Emitter,
-    registers: Sequence[str],
-    source: LinearLayout,
-    destination: LinearLayout,
-    type_: Type,
-    scratch: int,
-    within_warps: bool,
-) -> Sequence[str]:
+    emit: Emitter, plan: SharedPlan, pointer: str, registers: Sequence[str], type_: Type, within_warps: bool
+) -> dict[int, str]:
+    """Stores, a barrier and loads in each round; the registers filled, by number."""
     barrier = emit.warp_barrier if within_warps else emit.barrier
-    plan = shared_plan(source, destination, max(8, bit_width(type_)))
-    pointer = emit.shared_pointer(scratch)
     found: dict[int, str] = {}
     for number, each in enumerate(plan.rounds):
         if number or within_warps:
@@ -54,10 +51,24 @@ def _through_shared(
         if within_warps and each.matrices is not None and emit.target.has("stmatrix"):
             store_matrices(emit, each.matrices, pointer, registers, type_)
         else:
-            store_all(emit, each.stores, pointer, registers, type_)
+            for turn in each.stores:
+                with emit.when(_has_turn(emit, plan.storing, turn)):
+                    store_all(emit, turn.access, pointer, registers, type_)
         barrier()
-        found.update(load_all(emit, each.loads, pointer, type_))
-    return with_copies(found, destination)
+        for turn in each.loads:
+            own = _has_turn(emit, plan.loading, turn)
+            for index, loaded in load_all(emit, turn.access, pointer, type_).items():
+                before = found.get(index, loaded)
+                found[index] = emit.select(own, loaded, before, llvm_type(type_))
+    return found
+
+
+def _has_turn(emit: Emitter, threads: Affine, turn: Turn) -> str:
+    """An i1 register: whether a thread is one of those that make these accesses."""
+    if not any((*threads.lane, *threads.warp)):
+        return "true"
+    with emit.at_entry():
+        return emit.compare("eq", _evaluate(emit, threads), str(turn.number))
 
 
 def _by_shuffles(

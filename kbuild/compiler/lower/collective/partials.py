@@ -7,7 +7,7 @@ swapped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
 from kbuild.compiler.ir.commutes import commutes
@@ -106,10 +106,29 @@ def thread_bits(emit: Emitter, lanes: int, warps: int = 0) -> str:
 # -- warps ---------------------------------------------------------------------------------------------------------
 
 
-def publish(
+def exchanged(
     emit: Emitter, exchange: Exchange, partials: Sequence[Partial], types: Sequence[Type], scratch: int
+) -> Iterator[Sequence[int]]:
+    """Publish the partials of this thread in rounds, and meet; what comes for each is to read those of the round,
+    whose numbers are given."""
+    for number, members in enumerate(exchange.rounds):
+        if number:
+            emit.barrier()
+        _publish(emit, exchange, partials, types, scratch, members)
+        emit.barrier()
+        yield members
+
+
+def _publish(
+    emit: Emitter,
+    exchange: Exchange,
+    partials: Sequence[Partial],
+    types: Sequence[Type],
+    scratch: int,
+    members: Sequence[int],
 ) -> None:
-    """Write the partials of this thread to its warp's slots: one lane per element does."""
+    """Write partials of this thread to its warp's slots: one lane per element does."""
+    writers = sorted({*exchange.writers} & {*members})
     slots = exchange.slots
     images = [element * slots for element in exchange.warp_elements]
     for slot_bit, warp_bit in enumerate(exchange.warp_bits):
@@ -126,30 +145,40 @@ def publish(
             place = thread_offset(
                 emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, images, size
             )
-            for writer in exchange.writers:
+            for writer in writers:
                 address = place.address(emit, exchange.elements[writer] * slots * size)
                 store_vector(emit, address, [partials[writer][position]], type_)
 
 
-def collect(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[list[Partial]]:
-    """For each partial of this thread, what all slots of its element hold, in the order of the axis."""
+def collect(
+    emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, members: Sequence[int]
+) -> list[list[Partial]]:
+    """For each of some partials of this thread, what all slots of its element hold, in the order of the axis."""
     lanes = [element * exchange.slots for element in exchange.lane_elements]
-    return _read_slots(emit, exchange, types, scratch, lanes, exchange.slots)
+    return _read_slots(emit, exchange, types, scratch, members, lanes, exchange.slots)
 
 
-def collect_by_lane(emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int) -> list[Partial]:
-    """For each partial of this thread, what slot (lane modulo slots) of its element holds; all lanes have the
-    same elements."""
+def collect_by_lane(
+    emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, members: Sequence[int]
+) -> list[Partial]:
+    """For each of some partials of this thread, what slot (lane modulo slots) of its element holds; all lanes have
+    the same elements."""
     lanes = [1 << bit if 1 << bit < exchange.slots else 0 for bit in range(len(exchange.lane_elements))]
-    return [partials[0] for partials in _read_slots(emit, exchange, types, scratch, lanes, 1)]
+    return [partials[0] for partials in _read_slots(emit, exchange, types, scratch, members, lanes, 1)]
 
 
 def _read_slots(
-    emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, lanes: Sequence[int], count: int
+    emit: Emitter,
+    exchange: Exchange,
+    types: Sequence[Type],
+    scratch: int,
+    members: Sequence[int],
+    lanes: Sequence[int],
+    count: int,
 ) -> list[list[Partial]]:
-    """For each partial of this thread, `count` neighbouring slots of its element, from the one that `lanes`
-    point at: what each bit of the lane adds (XOR) to the slot's number."""
-    slots = exchange.slots
+    """For each of some partials of this thread, `count` neighbouring slots of its element, from the one that
+    `lanes` point at: what each bit of the lane adds (XOR) to the slot's number."""
+    slots, elements = exchange.slots, [exchange.elements[member] for member in members]
     warps = [element * slots for element in exchange.warp_elements]
     columns: list[dict[int, list[str]]] = []
     for type_, offset in zip(types, exchange.offsets):
@@ -157,8 +186,8 @@ def _read_slots(
         width = min(count, VECTOR_BYTES // size)
         place = thread_offset(emit, emit.shared_pointer(scratch + offset), lanes, warps, size)
         columns.append({})
-        for element in dict.fromkeys(exchange.elements):
+        for element in dict.fromkeys(elements):
             found = columns[-1][element] = []
             for slot in range(0, count, width):
                 found += load_vector(emit, place.address(emit, (element * slots + slot) * size), width, type_)
-    return [list(zip(*(column[element] for column in columns))) for element in exchange.elements]
+    return [list(zip(*(column[element] for column in columns))) for element in elements]

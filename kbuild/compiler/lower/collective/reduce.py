@@ -18,8 +18,8 @@ from kbuild.compiler.lower.collective.partials import (
     Partial,
     collect,
     collect_by_lane,
+    exchanged,
     only_op,
-    publish,
     shuffled,
 )
 from kbuild.compiler.lower.core.emit import Emitter
@@ -63,9 +63,10 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
     if plan.exchange is not None:
         if op.scratch is None:
             raise InternalError(f"{op.op_name} has no scratch memory", op.loc)
-        publish(emit, plan.exchange, partials, combine.types, op.scratch)
-        emit.barrier()
-        partials = _over_warps(combine, plan.exchange, op.scratch)
+        for members in exchanged(emit, plan.exchange, partials, combine.types, op.scratch):
+            found = _over_warps(combine, plan.exchange, op.scratch, members)
+            for member, partial in zip(members, found):
+                partials[member] = partial
     return Results(
         [[partials[index][position] for index in plan.results] for position in range(len(op.srcs))]
     )
@@ -130,13 +131,13 @@ def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> 
     return partials
 
 
-def _over_warps(combine: Combine, exchange: Exchange, scratch: int) -> list[Partial]:
-    """The slots of each partial's element combined: by each thread, or where they are many and the same for
-    all lanes by a warp together, a slot for each lane."""
+def _over_warps(combine: Combine, exchange: Exchange, scratch: int, members: Sequence[int]) -> list[Partial]:
+    """For some partials the slots of the element combined: by each thread, or where they are many and the same
+    for all lanes by a warp together, a slot for each lane."""
     emit = combine.emit
     if exchange.slots < MANY_SLOTS or any(exchange.lane_elements) or not combine.commutes:
-        return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch)]
-    partials = collect_by_lane(emit, exchange, combine.types, scratch)
+        return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch, members)]
+    partials = collect_by_lane(emit, exchange, combine.types, scratch, members)
     write = _redux(emit, combine) if type(only_op(combine.block)) in _REDUX_FLOATS else None
     if write is not None:  # Lanes that hold copies of slots do not change an extreme.
         return [(write(partial[0]),) for partial in partials]

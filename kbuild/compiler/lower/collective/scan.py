@@ -21,8 +21,8 @@ from kbuild.compiler.lower.collective.partials import (
     Combine,
     Partial,
     collect,
+    exchanged,
     only_op,
-    publish,
     shuffled,
     thread_bits,
 )
@@ -190,17 +190,19 @@ class _Scan:
         return self.combine.select(later, other, own), self.combine.select(later, own, other)
 
     def _merge_warps(self, exchange: Exchange, last: bool, scratch: int) -> None:
+        for members in exchanged(self.emit, exchange, self.totals, self.combine.types, scratch):
+            self._merge_members(exchange, last, scratch, members)
+
+    def _merge_members(self, exchange: Exchange, last: bool, scratch: int, members: Sequence[int]) -> None:
         emit = self.emit
-        publish(emit, exchange, self.totals, self.combine.types, scratch)
-        emit.barrier()
         images = [0] * (5 + max(exchange.warp_bits) + 1)
         for slot_bit, warp_bit in enumerate(exchange.warp_bits):
             images[5 + warp_bit] = 1 << slot_bit
         with emit.at_entry():
             own_slot = linear(emit, emit.thread_id(), tuple(images))
         order = range(exchange.slots)[::-1] if self.reverse else range(exchange.slots)
-        collected = collect(emit, exchange, self.combine.types, scratch)
-        for chunk, slots in enumerate(collected):
+        collected = collect(emit, exchange, self.combine.types, scratch, members)
+        for chunk, slots in zip(members, collected):
             earlier = running = slots[order[0]]
             for slot in order[1:]:
                 if slot != order[1]:

@@ -3,13 +3,16 @@
 Before:  %a = ttg.local_alloc                          After:  %a = ttg.local_alloc {offset = 0}
          %y = ttg.convert_layout %x                            %y = ttg.convert_layout %x {scratch = 16384}
                                                                func attribute `shared` = 17408
+
+Where that is more than there is, operations that can move their data in rounds get less scratch memory, and with it
+the attribute `max_scratch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.compiler.analysis.allocation import Demand, demands, place
+from kbuild.compiler.analysis.allocation import Demand, demands, place_within
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
@@ -23,15 +26,17 @@ LISTED = 5
 
 @gpu_pass
 def allocate(module: Module, target: Target) -> None:
-    """Set `offset` of allocations, `scratch` of other operations, and the function's `shared` bytes.
+    """Set `offset` of allocations, `scratch` and `max_scratch` of other operations, and the function's `shared` bytes.
 
     Raises `CompileError` when a function needs more shared memory than the target has.
     """
     for func in module.functions.values():
-        wanted = demands(func)
-        offsets, total = place(wanted)
+        wanted, offsets, total = place_within(demands(func), target.limits.shared_bytes)
         if total > target.limits.shared_bytes:
             raise _too_large(func, target, wanted, total)
+        for demand in wanted:
+            if demand.bound is not None:
+                demand.op.__dict__["max_scratch"] = demand.bound
         for op in func.body.walk():
             if isinstance(op, LocalAlloc):
                 op.offset = offsets[op]

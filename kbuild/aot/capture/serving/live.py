@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kbuild.aot.capture.serving.functions import Function, Grid
-from kbuild.aot.capture.serving.launches import Found
+from kbuild.aot.capture.serving.guards import Guard
+from kbuild.aot.capture.serving.launches import Found, Row
+from kbuild.aot.capture.serving.remembered import Remembered
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Live:
         self._defaults = {one.name: one.default for one in kernel.params if one.has_default}
         self.kept: dict[Any, bool] = {}
         """By configuration and key of a tuner, whether it keeps that for these arguments."""
+        self._remembered: dict[int, tuple[Any, Remembered]] = {}
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], open_names: Collection[str] = ()
@@ -45,6 +48,19 @@ class Live:
         if open_names:
             defaults = {name: value for name, value in defaults.items() if name not in open_names}
         return self.function.bind(args, kwargs, defaults)
+
+    def remembered(
+        self,
+        holder: Any,
+        guards: Callable[[], Sequence[Guard]],
+        result: Callable[[Row], tuple[Any, ...] | None],
+    ) -> Remembered:
+        """The calls of `holder`, the kernel or a tuner of it, that the launcher answers while the guards hold."""
+        found = self._remembered.get(id(holder))
+        if found is None:
+            found = (holder, Remembered(self.function, result, guards()))
+            self._remembered[id(holder)] = found
+        return found[1]
 
     def launch(self, found: Found, values: Mapping[str, Any], call: Call) -> Any:
         """Launches a call, with the hooks that Triton calls around it."""
@@ -79,7 +95,7 @@ class _LaunchFacts:
         if self._more is not None:
             grid, found, values = self._call
             more, self._more = self._more, None
-            metadata = self._live.function.compiled(found).metadata
+            metadata = self._live.function.compiled(found.row).metadata
             self.data |= more(grid, metadata, {**found.row.config, **values})
         return self.data
 

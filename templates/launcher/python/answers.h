@@ -98,6 +98,13 @@ static int is_same_constant(PyObject *known, PyObject *value)
     return is_plain && PyObject_RichCompareBool(known, value, Py_EQ) == 1;
 }
 
+/* Whether Triton would take a value for a pointer that is no tensor of a known class. */
+static int is_other_array(PyObject *value)
+{
+    return !PyLong_Check(value) && !PyFloat_Check(value) &&
+           (PyObject_HasAttr(value, names.data_ptr) || PyObject_HasAttr(value, names.array_interface) || PyObject_HasAttr(value, names.dlpack));
+}
+
 static int is_of_kind(ValueKind kind, PyObject *known, PyObject *value)
 {
     switch (kind) {
@@ -105,9 +112,7 @@ static int is_of_kind(ValueKind kind, PyObject *known, PyObject *value)
     case VALUE_INTEGER: return PyLong_CheckExact(value);
     case VALUE_FLOAT: return PyFloat_CheckExact(value);
     case VALUE_FLAG: return PyBool_Check(value);
-    default:
-        return is_known_tensor(value) || (!PyLong_Check(value) && !PyFloat_Check(value) &&
-               (PyObject_HasAttr(value, names.data_ptr) || PyObject_HasAttr(value, names.array_interface) || PyObject_HasAttr(value, names.dlpack)));
+    default: return is_known_tensor(value) || is_other_array(value);
     }
 }
 
@@ -271,13 +276,19 @@ static PyObject *launch_known(const Form *form, int number, PyObject *const *val
     return launched ? Py_NewRef(PyTuple_GetItem(result, 0)) : NULL;
 }
 
-/* Launches a call that is known: what the launch gives, or NULL without an exception where it is not. */
-static PyObject *answer(Answers *self, PyObject *grid, PyObject *const *given, Py_ssize_t count, PyObject *keywords)
+/* Whether all guards hold; 0, too, with an exception. */
+static int guards_hold(const Answers *self)
 {
     for (int i = 0; i < self->guard_count; i++)
         if (!guard_holds(&self->guards[i]))
-            return leave();
-    const Form *form = form_of(self, given, count, keywords);
+            return 0;
+    return 1;
+}
+
+/* Launches a call that is known: what the launch gives, or NULL without an exception where it is not. */
+static PyObject *answer(Answers *self, PyObject *grid, PyObject *const *given, Py_ssize_t count, PyObject *keywords)
+{
+    const Form *form = guards_hold(self) ? form_of(self, given, count, keywords) : NULL;
     if (!form)
         return leave();
     PyObject *values[form->value_count + 1];

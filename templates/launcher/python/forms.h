@@ -14,6 +14,8 @@ static const Kernel *kernel_of(PyObject *index)
 static int know_launch(KnownLaunch *known, PyObject *launch, int value_count)
 {
     PyObject *index, *places, *keywords;
+    if (!PyTuple_Check(launch))
+        return report(WRONG_TYPE, "a launch is (kernel, places, keywords)");
     if (!PyArg_ParseTuple(launch, "OO!O!", &index, &PyTuple_Type, &places, &PyDict_Type, &keywords) || !(known->kernel = kernel_of(index)))
         return -1;
     const Kernel *kernel = known->kernel;
@@ -103,7 +105,8 @@ static int read_form(Form *form, PyObject *arguments)
     for (Py_ssize_t i = 0; is_right && i < PyTuple_Size(bound); i++) {
         PyObject *name;
         int place;
-        is_right = PyArg_ParseTuple(PyTuple_GetItem(bound, i), "Oi", &name, &place) && place >= 0 && place < form->value_count;
+        PyObject *pair = PyTuple_GetItem(bound, i);
+        is_right = PyTuple_Check(pair) && PyArg_ParseTuple(pair, "Oi", &name, &place) && place >= 0 && place < form->value_count;
     }
     if (!is_right) {
         if (!PyErr_Occurred())
@@ -138,6 +141,15 @@ static PyObject *answers_add(PyObject *self, PyObject *arguments)
     }
     answers->forms[answers->form_count++] = form;
     return PyBool_FromLong(answers->form_count < MAX_FORMS);
+}
+
+/* holds(): whether all guards hold. */
+static PyObject *answers_hold(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    int holds = guards_hold((Answers *)self);
+    leave();
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(holds);
 }
 
 /* _Answers(guards): none yet, for as long as the guards hold. */
@@ -222,6 +234,7 @@ static PyMethodDef answers_methods[] = {
     { "launch", (PyCFunction)(void (*)(void))answers_launch, METH_FASTCALL | METH_KEYWORDS, NULL },
     { "at", (PyCFunction)(void (*)(void))answers_at, METH_FASTCALL, NULL },
     { "add", answers_add, METH_VARARGS, NULL },
+    { "holds", answers_hold, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL }
 };
 

@@ -317,12 +317,13 @@ class _Hooks:
         """Has the launcher answer calls that differ from this one in arrays and numbers alone, if the package is the first one
         that has the kernel: a later one takes only what those before it refuse."""
         known = kernel.__dict__.get(_KNOWN)
-        is_first = known is not None and known[0] is packages and known[2][0][1] is answer.live
-        tuner = chain[0] if chain else None
+        if known is None or known[0] is not packages or known[2][0][1] is not answer.live:
+            return
+        watched_ones, tuner = known[1], chain[0] if chain else None
         is_plain = tuner is None or (
             len(chain) == 1 and tuner.fn is kernel and isinstance(tuner.configs, list)
         )
-        if call.warmup or not is_first or not is_plain or answer.pre_hook is not None:
+        if call.warmup or not is_plain or answer.pre_hook is not None:
             return
         live, holder = answer.live, kernel if tuner is None else tuner
         is_recorded = any(package.misses for package in packages)
@@ -331,7 +332,7 @@ class _Hooks:
             return [
                 (self._cls, _PACKAGES, packages),
                 (self._trials, "now"),
-                *unchanged(known[1]),
+                *unchanged(watched_ones),
                 *without_hooks(kernel),
                 *launched_by(holder, self._jit_run if tuner is None else self._tuner_run),
                 *(() if tuner is None else tuned_by(tuner)),

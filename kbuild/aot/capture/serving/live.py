@@ -28,6 +28,10 @@ class Call:
         return {**self.kwargs, "grid": self.grid, "warmup": self.warmup}
 
 
+_MOST_TRIES = 8
+"""Times that a kernel's calls are remembered anew, since what guarded them has changed for good."""
+
+
 class Live:
     """A function of a package in the place of a live one, whose digest is that of what the package was built of."""
 
@@ -38,7 +42,7 @@ class Live:
         self._defaults = {one.name: one.default for one in kernel.params if one.has_default}
         self.kept: dict[Any, bool] = {}
         """By configuration and key of a tuner, whether it keeps that for these arguments."""
-        self._remembered: dict[int, tuple[Any, Remembered]] = {}
+        self._remembered: dict[int, tuple[Any, Remembered, int]] = {}
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], open_names: Collection[str] = ()
@@ -56,11 +60,11 @@ class Live:
         result: Callable[[Row], tuple[Any, ...] | None],
     ) -> Remembered:
         """The calls of `holder`, the kernel or a tuner of it, that the launcher answers while the guards hold."""
-        found = self._remembered.get(id(holder))
-        if found is None:
-            found = (holder, Remembered(self.function, result, guards()))
-            self._remembered[id(holder)] = found
-        return found[1]
+        _, found, tries = self._remembered.get(id(holder), (holder, None, 0))
+        if found is None or (tries < _MOST_TRIES and not found.answers.holds()):
+            found = Remembered(self.function, result, guards())
+            self._remembered[id(holder)] = (holder, found, tries + 1)
+        return found
 
     def launch(self, found: Found, values: Mapping[str, Any], call: Call) -> Any:
         """Launches a call, with the hooks that Triton calls around it."""

@@ -92,7 +92,7 @@ def name_of(kernel: Any) -> str:
 
 
 def make_site(folder: Path) -> None:
-    """The example, built, and its package unpacked beside it."""
+    """Copies the example, builds it there, and unpacks its package."""
     shutil.copytree(
         HERE.parent / "examples/adopt", folder, ignore=shutil.ignore_patterns("build", "dist", "__pycache__")
     )
@@ -124,12 +124,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gpu", action="store_true", help="measure on a GPU, with torch")
+    parser.add_argument(
+        "--site", type=Path, help="the example with its package beside tiny_ops; built by default"
+    )
     parser.add_argument("--count", type=int, default=2000, help="launches per round")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        sys.path[:0] = [str(root), str(root / "adopt")]
-        make_site(root / "adopt")
+        site = options.site or root / "site"
+        sys.path[:0] = [str(root), str(site)]
+        if not options.site:
+            make_site(site)
         tensor = torch_tensors() if options.gpu else fake_tensors(root)
         package = importlib.import_module("adopt")
         found = list(cases(package, tensor))

@@ -88,6 +88,13 @@ class Int(int):
     pass
 
 
+class Address(int):
+    """Triton takes it for a number, whatever it has."""
+
+    def data_ptr(self) -> int:
+        return 0x100
+
+
 class Index:
     def __index__(self) -> int:
         return 4096
@@ -108,6 +115,7 @@ CHANGES: dict[str, Callable[[Any], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "None": lambda x: ((None, x, 4096), USUAL),
     "an address": lambda x: ((0x100, x, 4096), USUAL),
     "a number of an array": lambda x: ((0.5, x, 4096), USUAL),
+    "a number with an address": lambda x: ((Address(0x100), x, 4096), USUAL),
     "a class": lambda x: ((Tensor, x, 4096), USUAL),
     "something else": lambda x: (("x", x, 4096), USUAL),
     "a flag": lambda x: ((x, x, True), USUAL),
@@ -170,6 +178,7 @@ def test_constants_are_the_same_in_type_and_value(
 class Held:
     def __init__(self) -> None:
         self.attribute: Any = self
+        self.best: Any = None
         self.hooks: list[Any] = []
 
 

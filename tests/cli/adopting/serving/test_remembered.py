@@ -6,6 +6,9 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -341,9 +344,9 @@ def test_trials_of_a_tuner_are_tritons(calls: Calls) -> None:
 
 
 def test_of_two_packages_the_first_that_takes_a_call_does(calls: Calls, site: Path) -> None:
-    copy = calls.world.folder / "more"
-    shutil.copytree(site / "adopt", copy / "other")
-    sys.path.insert(0, str(copy))
+    folder = calls.world.folder / "more"
+    shutil.copytree(site / "adopt", folder / "other")
+    sys.path.insert(0, str(folder))
     other = calls.world.module("other")
     made = calls.add()
     other.install()
@@ -358,9 +361,9 @@ def test_of_two_packages_the_first_that_takes_a_call_does(calls: Calls, site: Pa
 
 
 def test_what_a_later_package_takes_is_asked_of_the_first_each_time(calls: Calls, site: Path) -> None:
-    copy = calls.world.folder / "more"
-    shutil.copytree(site / "adopt", copy / "other")
-    sys.path.insert(0, str(copy))
+    folder = calls.world.folder / "more"
+    shutil.copytree(site / "adopt", folder / "other")
+    sys.path.insert(0, str(folder))
     other = calls.world.module("other")
     other.install()
     launches = calls.package.triton.add_kernel.launches
@@ -388,6 +391,36 @@ def test_calls_with_another_option_are_recorded_each_time(
         "i32:16",
         "i32",
     }
+
+
+def test_equal_options_of_two_types_are_two_calls(calls: Calls) -> None:
+    for count in (8, 8.0):
+        calls.add(num_warps=count)
+        assert calls.is_remembered(partial(calls.add, num_warps=count))
+
+
+def test_a_launch_takes_calls_of_its_kinds_alone(calls: Calls) -> None:
+    without, taking = calls.package.triton.rms_norm_kernel.launches
+    usual = {"x": "pointer", "out": "pointer", "stride": "integer", "n": "integer"}
+    given = ["x", "weight", "out", "stride", "n"]
+    for weight, right in (("none", None), ("pointer", given), ("integer", None)):
+        assert taking.places({**usual, "weight": weight}) == right
+    for weight, right in (("none", ["x", "out", "stride", "n"]), ("pointer", None)):
+        assert without.places({**usual, "weight": weight}) == right
+
+
+def test_a_launch_that_was_built_with_other_values_leaves_calls_to_the_next(calls: Calls) -> None:
+    launches = calls.package.triton.add_kernel.launches
+    (own,) = launches
+    configs = tuple(
+        tuple(512 if column == "BLOCK" else value for column, value in zip(own.facts.columns, config))
+        for config in own.facts.configs
+    )
+    other = copy(own)
+    other.facts, other._rows, other.compiled = replace(own.facts, configs=configs), {}, {}
+    launches.insert(0, other)
+    made = calls.add()
+    assert made in own.compiled.values() and calls.is_remembered() and calls.add() is made
 
 
 def test_devices_are_those_of_each_call(calls: Calls) -> None:

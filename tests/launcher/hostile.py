@@ -156,8 +156,8 @@ class Hostile:
     def remembered(self, name: str) -> Any:
         """What answers calls of a kernel with some options while guards hold; more are remembered while it answers."""
         watched = self.trap("attribute") if self.chance.random() < 0.1 else types.SimpleNamespace()
-        answers = self.package._launcher._Answers(((watched, "attribute"), (self.guarded, "key")))
         kernel = types.SimpleNamespace(run=lambda *a, **k: self.act())
+        answers = self.package._launcher._Answers(kernel, ((watched, "attribute"), (self.guarded, "key")))
         index, kinds = list(POSITIONAL).index(name), POSITIONAL[name]
         values = tuple(self.good(kind, name) for kind in kinds)
 
@@ -175,7 +175,7 @@ class Hostile:
             return self.chance.choice([("made", {}), ("made", {}), ("made", {}), None, False])
 
         add({option: value for option, value in self.good_keywords(name).items() if option != "grid"})
-        return type("Kernel", (), {"__getitem__": lambda _, grid: answers.at(grid, kernel)})()
+        return type("Kernel", (), {"__getitem__": lambda _, grid: answers.at(kernel, grid)})()
 
     def grid(self, meta: dict[str, Any]) -> Any:
         """The function of a grid."""

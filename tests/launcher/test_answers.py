@@ -40,7 +40,7 @@ class Known:
         self.asked: list[tuple[int, int]] = []
         self.results = results or (lambda launch, row: (f"row {row}", {"num_warps": 4}))
         self.launcher = sys.modules[f"{world.package.__name__}._launcher"]
-        self.answers = self.launcher._Answers(guards)
+        self.answers = self.launcher._Answers(self.kernel, guards)
         self.add(block)
 
     def add(self, block: Any, launches: Any = ((VECTOR_ADD, (0, 1, 2), {}),)) -> bool:
@@ -54,7 +54,7 @@ class Known:
         return self.results(launch, row)
 
     def __getitem__(self, grid: Any) -> Any:
-        return self.answers.at(grid, self.kernel)
+        return self.answers.at(self.kernel, grid)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_differs_in_one_thing_goes_to_the_kernel(world: Any, change: str) -
     assert known[(4,)](x, x, 4096, BLOCK=1024) == "row 0"
     args, kwargs = CHANGES[change](x)
     assert known[(4,)](*args, **kwargs) == "run"
-    assert known.answers.launch((4,), *args, **kwargs) is None
+    assert known.answers.launch(known.kernel, (4,), *args, **kwargs) is None
     ((got, named),) = known.kernel.calls
     assert len(got) == len(args) and all(type(one) is type(other) for one, other in zip(got, args))
     assert named == {"grid": (4,), "warmup": False, **kwargs}
@@ -385,7 +385,7 @@ def test_no_call_keeps_or_loses_a_reference(world: Any) -> None:
         for _ in range(100):
             known[grid](x, x, 4096, BLOCK=1024)
             known[function](x, x, 4096, BLOCK=1024)
-            known.answers.launch(grid, x, x, 4096, BLOCK=1024)
+            known.answers.launch(known.kernel, grid, x, x, 4096, BLOCK=1024)
             known[grid](refused, x, 4096, BLOCK=1024)
             known[grid](x, x, 1 << 40, BLOCK=1024)
             known.kernel.calls.clear()

@@ -36,6 +36,7 @@ enum { MAX_FORMS = 32 };
 
 typedef struct {
     PyObject_HEAD
+    PyObject *kernel; /* whose calls they are; a copy of it may have the same answers among its attributes */
     int guard_count, form_count, last;
     Guard *guards;
     Form *forms[MAX_FORMS];
@@ -286,9 +287,9 @@ static int guards_hold(const Answers *self)
 }
 
 /* Launches a call that is known: what the launch gives, or NULL without an exception where it is not. */
-static PyObject *answer(Answers *self, PyObject *grid, PyObject *const *given, Py_ssize_t count, PyObject *keywords)
+static PyObject *answer(Answers *self, PyObject *kernel, PyObject *grid, PyObject *const *given, Py_ssize_t count, PyObject *keywords)
 {
-    const Form *form = guards_hold(self) ? form_of(self, given, count, keywords) : NULL;
+    const Form *form = kernel == self->kernel && guards_hold(self) ? form_of(self, given, count, keywords) : NULL;
     if (!form)
         return leave();
     PyObject *values[form->value_count + 1];
@@ -303,12 +304,12 @@ static PyObject *answer(Answers *self, PyObject *grid, PyObject *const *given, P
     return NULL;
 }
 
-/* launch(grid, *arguments, **keywords): what the launch gives; None where the call is not known. */
+/* launch(kernel, grid, *arguments, **keywords): what the launch gives; None where the call is not known. */
 static PyObject *answers_launch(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
-    if (count < 1)
-        return PyErr_Format(PyExc_TypeError, "a grid, and the values of a call");
-    PyObject *made = answer((Answers *)self, arguments[0], arguments + 1, count - 1, keywords);
+    if (count < 2)
+        return PyErr_Format(PyExc_TypeError, "a kernel, a grid, and the values of a call");
+    PyObject *made = answer((Answers *)self, arguments[0], arguments[1], arguments + 2, count - 2, keywords);
     return made || PyErr_Occurred() ? made : Py_NewRef(Py_None);
 }
 
@@ -335,21 +336,21 @@ static PyObject *run_kernel(PyObject *kernel, PyObject *grid, PyObject *const *a
     return result;
 }
 
-/* What kernel[grid] is; `self` is (answers, grid, kernel). */
+/* What kernel[grid] is; `self` is (answers, kernel, grid). */
 static PyObject *launch_at(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
-    PyObject *grid = PyTuple_GetItem(self, 1);
-    PyObject *made = answer((Answers *)PyTuple_GetItem(self, 0), grid, arguments, count, keywords);
-    return made || PyErr_Occurred() ? made : run_kernel(PyTuple_GetItem(self, 2), grid, arguments, count, keywords);
+    PyObject *kernel = PyTuple_GetItem(self, 1), *grid = PyTuple_GetItem(self, 2);
+    PyObject *made = answer((Answers *)PyTuple_GetItem(self, 0), kernel, grid, arguments, count, keywords);
+    return made || PyErr_Occurred() ? made : run_kernel(kernel, grid, arguments, count, keywords);
 }
 
 static PyMethodDef launch_at_definition = { "launch", (PyCFunction)(void (*)(void))launch_at, METH_FASTCALL | METH_KEYWORDS, NULL };
 
-/* at(grid, kernel): what launches a call on a grid, by the kernel's `run` where it is not known. */
+/* at(kernel, grid): what launches a call on a grid, by the kernel's `run` where it is not known. */
 static PyObject *answers_at(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     if (count != 2)
-        return PyErr_Format(PyExc_TypeError, "a grid, and a kernel");
+        return PyErr_Format(PyExc_TypeError, "a kernel, and a grid");
     PyObject *own = PyTuple_Pack(3, self, arguments[0], arguments[1]);
     PyObject *launch = own ? PyCFunction_NewEx(&launch_at_definition, own, NULL) : NULL;
     Py_XDECREF(own);

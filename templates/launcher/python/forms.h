@@ -152,12 +152,12 @@ static PyObject *answers_hold(PyObject *self, PyObject *unused)
     return PyErr_Occurred() ? NULL : PyBool_FromLong(holds);
 }
 
-/* _Answers(guards): none yet, for as long as the guards hold. */
+/* _Answers(kernel, guards): none yet, for as long as the guards hold. */
 static PyObject *make_answers(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    PyObject *guards;
+    PyObject *kernel, *guards;
     (void)keywords;
-    if (!PyArg_ParseTuple(arguments, "O!", &PyTuple_Type, &guards))
+    if (!PyArg_ParseTuple(arguments, "OO!", &kernel, &PyTuple_Type, &guards))
         return NULL;
     int count = (int)PyTuple_Size(guards);
     for (int i = 0; i < count; i++)
@@ -167,6 +167,7 @@ static PyObject *make_answers(PyTypeObject *type, PyObject *arguments, PyObject 
     Answers *self = (Answers *)allocate(type, 0);
     if (!self)
         return NULL;
+    self->kernel = Py_NewRef(kernel);
     self->guards = PyMem_Calloc((size_t)count + 1, sizeof *self->guards);
     if (!self->guards) {
         Py_DECREF(self);
@@ -187,6 +188,7 @@ static int visit_answers(PyObject *object, visitproc visit, void *arg)
 {
     Answers *self = (Answers *)object;
     Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->kernel);
     for (int i = 0; i < self->guard_count; i++) {
         Py_VISIT(self->guards[i].holder);
         Py_VISIT(self->guards[i].name);
@@ -208,6 +210,7 @@ static int visit_answers(PyObject *object, visitproc visit, void *arg)
 static int clear_answers(PyObject *object)
 {
     Answers *self = (Answers *)object;
+    Py_CLEAR(self->kernel);
     while (self->form_count)
         forget_form(self->forms[--self->form_count]);
     while (self->guard_count) {

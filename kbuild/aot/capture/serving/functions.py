@@ -31,14 +31,14 @@ class Function:
         self.launches = [Launch(one, parameters, dispatch) for one in facts.launches]
         self.constexprs = frozenset(name for name, is_constexpr in parameters if is_constexpr)
         self._defaults = {name: default for name, _, has_default, default in facts.parameters if has_default}
-        self._remembered = Remembered(self, lambda row: (self.compiled(row), row.config))
+        self._remembered = Remembered(self, self, lambda row: (self.compiled(row), row.config))
 
     def __repr__(self) -> str:
         return f"<{self.dispatch.package}.triton.{self.__name__} of {self.facts.module}:{self.facts.name}>"
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         """What launches it on a grid."""
-        return self._remembered.answers.at(grid, self)
+        return self._remembered.answers.at(self, grid)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid](…)")

@@ -165,7 +165,7 @@ class _Hooks:
 
         def at(kernel: Any, grid: Any) -> Any:
             known = kernel.__dict__.get(_ANSWERS)
-            return original(kernel, grid) if known is None else known.at(grid, kernel)
+            return original(kernel, grid) if known is None else known.at(kernel, grid)
 
         return at
 
@@ -174,7 +174,7 @@ class _Hooks:
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             known = None if warmup else kernel.__dict__.get(_ANSWERS)
-            if known is not None and (made := known.launch(grid, *args, **kwargs)) is not None:
+            if known is not None and (made := known.launch(kernel, grid, *args, **kwargs)) is not None:
                 return made
             packages: tuple[Package, ...] = getattr(self._cls, _PACKAGES)
             if not packages or self._around.trials:
@@ -299,7 +299,9 @@ class _Hooks:
     def _lives(self, packages: Sequence[Package], kernel: Any) -> Sequence[tuple[Package, Live]]:
         """What packages have for a kernel, by its digest, which is made again when something that it depends on has changed."""
         known = kernel.__dict__.get(_KNOWN)
-        if known is not None and known[0] is packages and all(map(_is_as_before, known[1])):
+        # A copy of a kernel has the attributes of the other one.
+        is_right = known is not None and known[0] is packages and known[3] is kernel
+        if known is not None and is_right and all(map(_is_as_before, known[1])):
             return known[2]
         with self._lock:
             lives: list[tuple[Package, Live]] = []
@@ -308,7 +310,7 @@ class _Hooks:
                 depends, digest = watched(kernel), origin(kernel)["digest"]
                 found = ((package, package.serve(kernel, digest)) for package in packages)
                 lives = [(package, live) for package, live in found if live is not None]
-            kernel.__dict__[_KNOWN] = (packages, depends, lives)
+            kernel.__dict__[_KNOWN] = (packages, depends, lives, kernel)
             return lives
 
     def _remember(

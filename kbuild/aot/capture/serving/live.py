@@ -62,7 +62,7 @@ class Live:
         """The calls of `holder`, the kernel or a tuner of it, that the launcher answers while the guards hold."""
         _, found, tries = self._remembered.get(id(holder), (holder, None, 0))
         if found is None or (tries < _MOST_TRIES and not found.answers.holds()):
-            found = Remembered(self.function, result, guards())
+            found = Remembered(self.function, holder, result, guards())
             self._remembered[id(holder)] = (holder, found, tries + 1)
         return found
 

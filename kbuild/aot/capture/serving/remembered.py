@@ -36,7 +36,7 @@ class _Taker:
 
 
 class Remembered:
-    """The calls of one kernel that are remembered, for as long as some guards hold.
+    """The calls of a function of the package by one kernel, a tuner of it, or its own name, for as long as some guards hold.
 
     `result` says what the launcher has to know of a row: a tuple of what the launch returns, and its compile-time values and
     options by name.  A tuner's has two more: a guard, and (object, attribute, value) to be set before a launch.  None leaves
@@ -44,10 +44,14 @@ class Remembered:
     """
 
     def __init__(
-        self, function: Any, result: Callable[[Row], tuple[Any, ...] | None], guards: Sequence[Guard] = ()
+        self,
+        function: Any,
+        kernel: Any,
+        result: Callable[[Row], tuple[Any, ...] | None],
+        guards: Sequence[Guard] = (),
     ) -> None:
-        self.answers = function.dispatch.launcher._Answers(tuple(guards))
-        """The launcher's own: `at(grid, kernel)` and `launch(grid, *args, **kwargs)`."""
+        self.answers = function.dispatch.launcher._Answers(kernel, tuple(guards))
+        """The launcher's own: `at(kernel, grid)` and `launch(kernel, grid, *args, **kwargs)`."""
         self._function = function
         self._result = result
         self._seen: set[Any] = set()

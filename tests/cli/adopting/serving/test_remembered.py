@@ -283,6 +283,27 @@ def test_a_property_is_watched_where_it_keeps_its_value(calls: Calls) -> None:
         calls.add()
 
 
+def test_a_copy_of_a_kernel_is_another_one(calls: Calls) -> None:
+    calls.add()
+    kernel, x = calls.kernel("add_kernel"), calls.x
+    other = copy(kernel)
+    assert calls.is_remembered()
+    for _ in range(2):
+        other[(4,)](x, x, x, 4096, BLOCK=1024)
+    assert calls.asked == 2
+    other.src = other.src.replace("+ tl.load", "- tl.load")
+    for launch in (other[(4,)], partial(other.run, grid=(4,), warmup=False)):
+        with pytest.raises(calls.error, match="another source"):
+            launch(x, x, x, 4096, BLOCK=1024)
+    assert calls.is_remembered()
+    tuner = calls.kernel("matmul_kernel")
+    tuner[(2, 2)](x, x, x, 64, 64, 64)
+    other = copy(tuner)
+    other.early_config_prune = lambda configs, named, **kwargs: configs[1:]
+    with pytest.raises(calls.error, match="takes the configuration"):
+        other[(2, 2)](x, x, x, 64, 64, 64)
+
+
 def test_triton_gets_its_calls_back(calls: Calls) -> None:
     calls.add()
     calls.package.uninstall()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -17,85 +15,9 @@ import numpy as np
 import pytest
 
 from kbuild.aot.capture.records import read_captures
-from kbuild.emulator.driver import FakeDriver
+from tests.cli.adopting.serving.calls import Calls
 from tests.cli.adopting.serving.conftest import World
 from tests.cli.adopting.serving.tensors import Tensor
-
-
-@pytest.fixture(scope="module")
-def driver(project: Path) -> Iterator[FakeDriver]:
-    """With a device besides that has no code."""
-    with FakeDriver(["sm_90", "sm_80"], builds=[project / "build"]) as driver:
-        yield driver
-
-
-class Calls:
-    """Calls of the library's kernels, with the package's modules behind them."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.package = world.package
-        self.error = self.package.dispatch.NoVariantError
-        self.asked = 0
-        """How often the package had to look for the row of a call."""
-        function: Any = world.module("adopt._serving.functions").Function
-        self._find = find = function.find
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            self.asked += 1
-            return find(*args, **kwargs)
-
-        function.find = counted
-        self.x = self.tensor(np.float32)
-
-    def tensor(self, dtype: Any, device: int = 0, offset: int = 0) -> Tensor:
-        """One of 4096 elements, which begins at another than the first of its memory."""
-        array = self.world.driver.array(np.ones(4096 + offset, dtype), device)
-        return Tensor(_Later(array, offset) if offset else array)
-
-    def kernel(self, name: str) -> Any:
-        for module in ("elementwise", "rows", "matrices"):
-            found = vars(self.world.module(f"tiny_ops.{module}"))
-            if name in found:
-                return found[name]
-        raise KeyError(name)
-
-    def add(self, n: Any = 4096, x: Any = None, grid: Any = (4,), **more: Any) -> Any:
-        x = self.x if x is None else x
-        return self.kernel("add_kernel")[grid](x, x, x, n, **{"BLOCK": 1024, **more})
-
-    def row(self, name: str, args: Any, kwargs: Any) -> Any:
-        """What a call gives whose row is looked for, without a launch."""
-        function = getattr(self.package.triton, name)
-        values, options = function.bind(args, kwargs)
-        return function.compiled(self._find(function, values, options).row)
-
-    def is_remembered(self, call: Callable[[], Any] | None = None) -> bool:
-        """Whether the launcher alone answers a call."""
-        before = self.asked
-        (call or self.add)()
-        return self.asked == before
-
-
-class _Later:
-    """An array of the driver's without its first elements."""
-
-    def __init__(self, array: Any, offset: int) -> None:
-        self.own = array
-        self.shape, self.dtype, self.size = (array.size - offset,), array.dtype, array.size - offset
-        self.pointer = array.pointer + offset * array.dtype.itemsize
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        found = self.own.__cuda_array_interface__
-        return {**found, "data": (self.pointer, False), "shape": self.shape}
-
-
-@pytest.fixture
-def calls(world: World) -> Calls:
-    made = Calls(world)
-    made.package.install(strict=True)
-    return made
 
 
 def test_a_call_is_looked_for_once(calls: Calls) -> None:
@@ -124,83 +46,6 @@ def test_by_name_without_the_library_as_well(world: World) -> None:
     with pytest.raises(calls.error):
         kernel[(4,)](x, x, x, 4096.0, BLOCK=1024)
     assert len(world.launched()) == 2
-
-
-def options_of_calls(calls: Calls) -> dict[str, tuple[list[list[Any]], list[dict[str, Any]]]]:
-    """By kernel, what there is to choose from for each argument, and the keywords that go with them."""
-    arrays = [
-        *[calls.tensor(dtype) for dtype in (np.float32, np.float16, np.int32)],
-        *[calls.tensor(dtype, offset=1) for dtype in (np.float32, np.float16)],
-        calls.tensor(np.float32, device=1),
-        None,
-        4096,
-        np.ones(4096, np.float32),
-    ]
-    numbers = [4096, 1000, 512, 100, 1, 0, -16, 1 << 31, 1 << 64, True, 512.0, None, np.int64(512), calls.x]
-    blocks = [512, 512.0, 128, 2048, 1024, None, True]
-    norms = [
-        {"HAS_WEIGHT": flag, "BLOCK": 512, **more}
-        for flag in (True, False, 1)
-        for more in ({}, {"num_warps": 8})
-    ]
-    return {
-        "add_kernel": ([arrays] * 3 + [numbers], [{"BLOCK": block} for block in blocks]),
-        "scale_kernel": ([arrays] * 2 + [numbers, [0.5, 1, 2.0, True, None, "x"]], [{"BLOCK": 1024}, {}]),
-        "gelu_kernel": (
-            [arrays] * 2 + [numbers],
-            [{"APPROXIMATE": word, "BLOCK": 1024} for word in ("tanh", "none", "", None)],
-        ),
-        "softmax_kernel": (
-            [arrays] * 2 + [numbers] * 2,
-            [
-                {"BLOCK": block, **more}
-                for block in blocks
-                for more in ({}, {"num_warps": 8}, {"num_ctas": 2})
-            ],
-        ),
-        "rms_norm_kernel": ([arrays] * 3 + [[512, 2048, 100, 1, 512.0]] * 2, norms),
-        "matmul_kernel": ([arrays] * 3 + [[64, 100, 1, 64.0, True]] * 3, [{}, {"num_stages": 2}]),
-    }
-
-
-@pytest.mark.parametrize("way", ["installed", "by name"])
-def test_calls_that_differ_in_one_thing_get_the_row_that_is_looked_for(calls: Calls, way: str) -> None:
-    """Each call of a walk differs in one value from the one before it, and there is one that is answered in between."""
-    chance = random.Random(way)
-    answered, refused, remembered = 0, 0, 0
-    for name, (choices, keywords) in options_of_calls(calls).items():
-        usual, options = [each[0] for each in choices], keywords[0]
-        if name == "rms_norm_kernel":
-            usual[3:] = [512, 512]
-        for _ in range(200):
-            args, kwargs = list(usual), options
-            for _ in range(chance.choice((0, 0, 1, 1, 2))):
-                place = chance.randrange(len(args) + 1)
-                if place < len(args):
-                    args[place] = chance.choice(choices[place])
-                else:
-                    kwargs = chance.choice(keywords)
-            if chance.random() < 0.3:
-                args = [
-                    chance.choice(choices[0][:5]) if isinstance(one, Tensor) and one is args[0] else one
-                    for one in args
-                ]
-            kernel = calls.kernel(name) if way == "installed" else getattr(calls.package.triton, name)
-            try:
-                right = calls.row(name, args, kwargs)
-            except Exception as error:
-                right = type(error)
-            before = calls.asked
-            try:
-                found = kernel[(0,)](*args, **kwargs)
-            except calls.error:
-                found = None
-                refused += 1
-            else:
-                answered += 1
-                remembered += calls.asked == before
-            assert found is (None if isinstance(right, type) else right), (name, args, kwargs)
-    assert answered > 400 and refused > 400 and remembered > 300
 
 
 def test_what_a_hook_is_told_of_is_told(calls: Calls) -> None:

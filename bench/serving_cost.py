@@ -127,7 +127,9 @@ def main() -> None:
     parser.add_argument(
         "--site", type=Path, help="the example with its package beside tiny_ops; built by default"
     )
-    parser.add_argument("--count", type=int, default=2000, help="launches per round")
+    parser.add_argument(
+        "--count", type=int, default=500, help="launches per round, fewer than a stream queues"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)

@@ -112,6 +112,7 @@ class Hostile:
         self.depth = 0
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.kept: list[object] = []
+        self.guarded: dict[str, None] = {}
 
     def call(self) -> None:
         """One call, whose outcome is counted; SystemError says that the launcher broke the rules of Python."""
@@ -148,7 +149,40 @@ class Hostile:
             return lambda *a, **k: self.package.preload(self.integer(), [name])
         if roll < 0.11:
             return lambda *a, **k: self.package.is_loaded(name, self.integer())
+        if roll < 0.3:
+            return lambda *a, **k: self.remembered(name)[k.pop("grid", self.grid)](*a, **k)
         return getattr(self.package, name)
+
+    def remembered(self, name: str) -> Any:
+        """What answers calls of a kernel with some options while guards hold; more are remembered while it answers."""
+        watched = self.trap("attribute") if self.chance.random() < 0.1 else types.SimpleNamespace()
+        kernel = types.SimpleNamespace(run=lambda *a, **k: self.act())
+        answers = self.package._launcher._Answers(kernel, ((watched, "attribute"), (self.guarded, "key")))
+        index, kinds = list(POSITIONAL).index(name), POSITIONAL[name]
+        values = tuple(self.good(kind, name) for kind in kinds)
+
+        def add(options: dict[str, Any]) -> None:
+            bound = tuple((option, place) for place, option in enumerate(options, len(kinds)))
+            launches = ((index, tuple(range(len(kinds))), options),) * self.chance.choice((1, 2))
+            places = (*("?pif".index(kind) for kind in kinds), *(0 for _ in options))
+            answers.add(tuple(options), places, (*values, *options.values()), bound, launches, resolve)
+
+        def resolve(launch: int, row: int) -> Any:
+            if self.chance.random() < 0.2:
+                self.act()
+            if self.chance.random() < 0.3:
+                add(self.good_keywords(name))
+            return self.chance.choice([("made", {}), ("made", {}), ("made", {}), None, False])
+
+        add({option: value for option, value in self.good_keywords(name).items() if option != "grid"})
+        return type("Kernel", (), {"__getitem__": lambda _, grid: answers.at(kernel, grid)})()
+
+    def grid(self, meta: dict[str, Any]) -> Any:
+        """The function of a grid."""
+        meta.clear()
+        if self.chance.random() < 0.3:
+            self.act()
+        return self.chance.choice([1, (2, 3), [4], (), (1, 2, 3, 4), self.anything()])
 
     def good(self, kind: str, name: str) -> Any:
         """A valid argument."""

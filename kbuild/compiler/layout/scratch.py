@@ -225,7 +225,8 @@ def _plan_rounds(
     source: LinearLayout, destination: LinearLayout, element_bits: int, layout: LinearLayout, round_bits: int
 ) -> SharedPlan:
     size = source.numel >> (source.bits("block") + round_bits)
-    stores, loads = (shared_access(side, layout, element_bits) for side in (source, destination))
+    widest = min(MAX_VECTOR_BITS, size * element_bits)
+    stores, loads = (shared_access(side, layout, element_bits, widest) for side in (source, destination))
     fitting = (
         ldmatrix_fits(source, layout, element_bits, size)
         if stores.vector * element_bits < MAX_VECTOR_BITS

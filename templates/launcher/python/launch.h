@@ -111,20 +111,25 @@ static PyObject *launch_row(const Kernel *kernel, const Device *device, int inde
     return NULL;
 }
 
-static PyObject *launch_call(const Kernel *kernel, Call *call)
+/* Not the number of a row: reading the call failed, with an exception. */
+enum { UNREADABLE = -3 };
+
+/* The device of a call whose arguments are read, and its row: NO_ROW or AMBIGUOUS where there is none, or UNREADABLE. */
+static int select_of_call(const Kernel *kernel, Call *call, const Device **device)
 {
     if (call->device < 0 && (call->device = default_device()) < 0)
-        return NULL;
-    const Device *device = get_device(call->device);
-    if (!device)
-        return NULL;
-    if (check_conditions(kernel, call->values, call->facts, device->num_sms) < 0)
-        return NULL;
-    memcpy(call->facts, device->facts[kernel - kernels], sizeof device->facts[0]);
+        return UNREADABLE;
+    *device = get_device(call->device);
+    if (!*device || check_conditions(kernel, call->values, call->facts, (*device)->num_sms) < 0)
+        return UNREADABLE;
+    memcpy(call->facts, (*device)->facts[kernel - kernels], sizeof (*device)->facts[0]);
     int row = cached_row(kernel, call->facts);
-    if (row < 0)
-        return refuse_call(kernel, call);
-    row += kernel->first_row;
+    return row < 0 ? row : row + kernel->first_row;
+}
+
+/* Launches a row that a call has selected. */
+static PyObject *launch_selected(const Kernel *kernel, const Device *device, int row, Call *call)
+{
     int64_t grid[3];
     int is_given = read_grid(kernel, call->slots[slots_of(kernel) - 1], grid);
     int empty = is_given < 0 ? -1 : compute_grid(kernel, &rows[row], is_given, call->values, device->num_sms, grid);
@@ -145,6 +150,15 @@ static PyObject *launch_call(const Kernel *kernel, Call *call)
     return launch_row(kernel, device, row, grid, call);
 }
 
+static PyObject *launch_call(const Kernel *kernel, Call *call)
+{
+    const Device *device;
+    int row = select_of_call(kernel, call, &device);
+    if (row == UNREADABLE)
+        return NULL;
+    return row < 0 ? refuse_call(kernel, call) : launch_selected(kernel, device, row, call);
+}
+
 /* What the function of a kernel does. */
 PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
@@ -159,5 +173,7 @@ PyObject *launch_kernel(const Kernel *kernel, PyObject *const *arguments, Py_ssi
 }
 
 #include "operators.h"
+
+#include "answers.h"
 
 #include "module.h"

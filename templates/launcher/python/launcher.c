@@ -92,15 +92,20 @@ static int bind_arguments(const Kernel *kernel, PyObject *const *arguments, Py_s
     return 0;
 }
 
+static int read_parameters(const Kernel *kernel, Call *call)
+{
+    for (int i = 0; i < kernel->parameter_count; i++)
+        if (read_parameter(kernel, i, call->slots[kernel->parameters[i].is_extent ? kernel->parameters[i].tensor : i], call) < 0)
+            return -1;
+    return 0;
+}
+
 /* Everything about the call that does not depend on its device. */
 static int read_arguments(const Kernel *kernel, Call *call)
 {
     PyObject **slots = call->slots;
-    if (read_stream(slots[kernel->parameter_count + kernel->option_count], call) < 0)
+    if (read_stream(slots[kernel->parameter_count + kernel->option_count], call) < 0 || read_parameters(kernel, call) < 0)
         return -1;
-    for (int i = 0; i < kernel->parameter_count; i++)
-        if (read_parameter(kernel, i, slots[kernel->parameters[i].is_extent ? kernel->parameters[i].tensor : i], call) < 0)
-            return -1;
     for (int i = 0; i < kernel->option_count; i++)
         if (read_option(kernel, i, slots[kernel->parameter_count + i], call) < 0)
             return -1;

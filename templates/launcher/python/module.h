@@ -1,15 +1,5 @@
 /* The module that Python sees: a function for each kernel, and what dispatch.py asks for. */
 
-static const Kernel *kernel_of(PyObject *index)
-{
-    long number = PyLong_AsLong(index);
-    if (number >= 0 && number < kernel_count)
-        return &kernels[number];
-    if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_IndexError, "no such kernel");
-    return NULL;
-}
-
 static const Kernel *kernel_of_row(long row)
 {
     const Kernel *kernel = kernels;
@@ -247,7 +237,7 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__launcher(void)
     if (!module)
         return NULL;
     if (intern_names() < 0 || add_operators(module, "_call", &call_definition, 0) < 0 ||
-        add_operators(module, "_run", &run_definition, 1) < 0 || PyModule_AddStringConstant(module, "build_id", build_id) < 0 ||
+        add_operators(module, "_run", &run_definition, 1) < 0 || add_answers(module) < 0 || PyModule_AddStringConstant(module, "build_id", build_id) < 0 ||
         pthread_atfork(NULL, NULL, after_fork_in_child) != 0) {
         Py_DECREF(module);
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();

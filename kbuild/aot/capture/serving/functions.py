@@ -8,8 +8,9 @@ from typing import Any
 
 from kbuild.aot.capture.serving.compiled import Compiled
 from kbuild.aot.capture.serving.facts import ServedFunction
-from kbuild.aot.capture.serving.launches import Dispatch, Found, Launch, Misfit
+from kbuild.aot.capture.serving.launches import Dispatch, Found, Launch, Misfit, Row
 from kbuild.aot.capture.serving.refusal import refusal_text
+from kbuild.aot.capture.serving.remembered import Remembered
 
 Grid = Any
 """One to three sizes, or a function that makes them of the values of all parameters by name."""
@@ -30,13 +31,14 @@ class Function:
         self.launches = [Launch(one, parameters, dispatch) for one in facts.launches]
         self.constexprs = frozenset(name for name, is_constexpr in parameters if is_constexpr)
         self._defaults = {name: default for name, _, has_default, default in facts.parameters if has_default}
+        self._remembered = Remembered(self, self, lambda row: (self.compiled(row), row.config))
 
     def __repr__(self) -> str:
         return f"<{self.dispatch.package}.triton.{self.__name__} of {self.facts.module}:{self.facts.name}>"
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         """What launches it on a grid."""
-        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+        return self._remembered.answers.at(self, grid)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid](…)")
@@ -51,7 +53,9 @@ class Function:
             raise self.refused(values, options, str(misfit)) from None
         if warmup:
             return self.warm(found)
-        return self.launch(found, values, grid)
+        made = self.launch(found, values, grid)
+        self._remembered.add(args, kwargs, values, options)
+        return made
 
     def warmup(self, *args: Any, grid: Grid, **kwargs: Any) -> Compiled:
         """Loads its code for such a call; types may stand for arrays."""
@@ -130,16 +134,16 @@ class Function:
             grid = grid({**found.row.config, **values})
         sizes = tuple(grid) if isinstance(grid, tuple | list) else (grid,)
         found(sizes[:3])
-        return self.compiled(found)
+        return self.compiled(found.row)
 
     def warm(self, found: Found) -> Compiled:
         """Loads the code of a call."""
         self.dispatch.preload(kernels=[found.row.launch.facts.name])
-        return self.compiled(found)
+        return self.compiled(found.row)
 
-    def compiled(self, found: Found) -> Compiled:
+    def compiled(self, row: Row) -> Compiled:
         """What a launch returns: one object for each row."""
-        row, known = found.row, found.row.launch.compiled
+        known = row.launch.compiled
         if row.number not in known:
             entry = partial(row.launch.entry, row.number)
             known[row.number] = Compiled(self.__name__, row.config, entry, self.run)

@@ -16,10 +16,18 @@ from typing import Any
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.origin import module_of, origin, watched
 from kbuild.aot.capture.serving.functions import Function
+from kbuild.aot.capture.serving.guards import Guard, launched_by, tuned_by, unchanged, without_hooks
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.recording import Misses
 from kbuild.aot.capture.serving.shim.modules import is_absent, put
-from kbuild.aot.capture.serving.tuners import Answer, answered, chain_of, evaluated, is_unseen
+from kbuild.aot.capture.serving.tuners import (
+    Answer,
+    answered,
+    chain_of,
+    evaluated,
+    is_unseen,
+    remembered_choice,
+)
 
 _PACKAGES = "_kbuild_packages_1"
 """The attribute of Triton's `JITFunction` with the tuple of installed packages; the number is that of what they have."""
@@ -27,6 +35,8 @@ _HOOKS = "_kbuild_hooks_1"
 """The attribute with what stands in the place of Triton's functions."""
 _KNOWN = "_kbuild_known_1"
 """The attribute of a kernel with what was found of it."""
+_ANSWERS = "_kbuild_answers_1"
+"""The attribute of a kernel, or of a tuner, with its calls that a package's launcher answers alone."""
 
 
 class Package:
@@ -101,8 +111,9 @@ class Package:
         if not hasattr(cls, _HOOKS):
             setattr(cls, _PACKAGES, ())
             setattr(cls, _HOOKS, _Hooks(cls))
-        if self not in getattr(cls, _PACKAGES):
-            setattr(cls, _PACKAGES, (*getattr(cls, _PACKAGES), self))
+        known = getattr(cls, _PACKAGES)
+        # Another tuple even where it has the same items: what is remembered of calls does not outlive it.
+        setattr(cls, _PACKAGES, (*known,) if self in known else (*known, self))
         _join_tuners(sys.modules.get("triton.runtime.autotuner"))
 
 
@@ -139,7 +150,10 @@ class _Hooks:
         self._around = _Around()
         self._lock = threading.RLock()
         self._has_tuners = False
-        cls.run = self._jit(cls.run)
+        self._trials: dict[str, int] = {}
+        """Empty, but while tuners of any thread are trying."""
+        self._jit_run = cls.run = self._jit(cls.run)
+        cls.__getitem__ = self._at(cls.__getitem__)
 
     def join_tuners(self, module: ModuleType) -> None:
         """Puts those of `triton.runtime.autotuner` there, once."""
@@ -147,15 +161,28 @@ class _Hooks:
             return
         self._has_tuners = True
         tuner, heuristics = module.__dict__["Autotuner"], module.__dict__["Heuristics"]
-        tuner.run = self._autotuner(tuner.run)
+        self._tuner_run = tuner.run = self._autotuner(tuner.run)
+        tuner.__getitem__ = self._at(tuner.__getitem__)
         heuristics.run = self._inside(heuristics.run)
         tuner.warmup = self._warming(tuner.warmup)
         tuner._bench = self._trying(tuner._bench)
+
+    def _at(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """`kernel[grid]`: where calls are remembered, a function of the launcher, which goes to `run` with others."""
+
+        def at(kernel: Any, grid: Any) -> Any:
+            known = kernel.__dict__.get(_ANSWERS)
+            return original(kernel, grid) if known is None else known.at(kernel, grid)
+
+        return at
 
     def _jit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`JITFunction.run`."""
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            known = None if warmup else kernel.__dict__.get(_ANSWERS)
+            if known is not None and (made := known.launch(kernel, grid, *args, **kwargs)) is not None:
+                return made
             packages: tuple[Package, ...] = getattr(self._cls, _PACKAGES)
             if not packages or self._around.trials:
                 return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
@@ -164,7 +191,9 @@ class _Hooks:
             if answer is not None:
                 if not answer.found.row.is_exact:
                     self._record(packages, kernel, answer.values, call)
-                return answer.live.launch(answer.found, answer.values, call)
+                made = answer.live.launch(answer.found, answer.values, call)
+                self._remember(packages, kernel, answer, call, ())
+                return made
             made = original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
             self._record(packages, kernel, {}, call, compiled=made)
             return made
@@ -208,7 +237,9 @@ class _Hooks:
                 self._record_choice(packages, kernel, answer, call, chain)
             if answer.pre_hook is not None and not warmup:
                 answer.pre_hook({**dict(zip(tuner.arg_names, args)), **given, **answer.found.row.config})
-            return answer.live.launch(answer.found, answer.values, call)
+            made = answer.live.launch(answer.found, answer.values, call)
+            self._remember(packages, kernel, answer, call, chain)
+            return made
 
         return launch
 
@@ -241,10 +272,16 @@ class _Hooks:
 
         def bench(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             self._around.trials += 1
+            with self._lock:
+                self._trials["now"] = self._trials.get("now", 0) + 1
             try:
                 return original(tuner, *args, **kwargs)
             finally:
                 self._around.trials -= 1
+                with self._lock:
+                    self._trials["now"] -= 1
+                    if not self._trials["now"]:
+                        del self._trials["now"]
 
         return bench
 
@@ -282,7 +319,9 @@ class _Hooks:
     def _lives(self, packages: Sequence[Package], kernel: Any) -> Sequence[tuple[Package, Live]]:
         """What packages have for a kernel, by its digest, which is made again when something that it depends on has changed."""
         known = kernel.__dict__.get(_KNOWN)
-        if known is not None and known[0] is packages and all(map(_is_as_before, known[1])):
+        # A copy of a kernel has the attributes of the other one.
+        is_right = known is not None and known[0] is packages and known[3] is kernel
+        if known is not None and is_right and all(map(_is_as_before, known[1])):
             return known[2]
         with self._lock:
             lives: list[tuple[Package, Live]] = []
@@ -291,8 +330,46 @@ class _Hooks:
                 depends, digest = watched(kernel), origin(kernel)["digest"]
                 found = ((package, package.serve(kernel, digest)) for package in packages)
                 lives = [(package, live) for package, live in found if live is not None]
-            kernel.__dict__[_KNOWN] = (packages, depends, lives)
+            kernel.__dict__[_KNOWN] = (packages, depends, lives, kernel)
             return lives
+
+    def _remember(
+        self, packages: Sequence[Package], kernel: Any, answer: Answer, call: Call, chain: Sequence[Any]
+    ) -> None:
+        """Has the launcher answer calls that differ from this one in arrays and numbers alone, if the package is the first one
+        that has the kernel: a later one takes only what those before it refuse."""
+        known = kernel.__dict__.get(_KNOWN)
+        if known is None or known[0] is not packages or known[2][0][1] is not answer.live:
+            return
+        watched_ones, tuner = known[1], chain[0] if chain else None
+        is_plain = tuner is None or (
+            len(chain) == 1 and tuner.fn is kernel and isinstance(tuner.configs, list)
+        )
+        is_recorded = any(package.misses for package in packages)
+        if call.warmup or not is_plain or answer.pre_hook is not None or (tuner is not None and is_recorded):
+            return  # What is recorded of a tuned call depends on its size.
+        live, holder = answer.live, kernel if tuner is None else tuner
+
+        def guards() -> list[Guard]:
+            return [
+                (self._cls, _PACKAGES, packages),
+                (self._trials, "now"),
+                *unchanged(watched_ones),
+                *without_hooks(kernel),
+                *launched_by(holder, self._jit_run if tuner is None else self._tuner_run),
+                *(() if tuner is None else tuned_by(tuner)),
+            ]
+
+        def result(row: Any) -> tuple[Any, ...] | None:
+            plain = (live.function.compiled(row), row.config)
+            if tuner is not None:
+                choice = remembered_choice(tuner, row)
+                return (*plain, *choice) if choice else None
+            return plain if row.is_exact or not is_recorded else None
+
+        remembered = live.remembered(holder, guards, result)
+        remembered.add(call.args, call.kwargs, answer.values, answer.options)
+        holder.__dict__[_ANSWERS] = remembered.answers
 
     def _record(
         self,

@@ -72,7 +72,7 @@ class Launch:
         self.facts = facts
         self.function = getattr(dispatch.launcher, facts.name)
         self._dispatch = dispatch
-        self._index = list(dispatch.kernels).index(facts.name)
+        self.index = list(dispatch.kernels).index(facts.name)
         taken = {argument.name for argument in facts.arguments}
         self._absent = [name for name, is_constexpr in parameters if not is_constexpr and name not in taken]
         self._constexprs = [name for name, is_constexpr in parameters if is_constexpr]
@@ -94,18 +94,16 @@ class Launch:
                 for name, value in values.items()
             }
         given = self._given(values)
-        chosen = [(name, word(values[name])) for name in self._constexprs if name in values]
-        keywords = {name: value for name, value in chosen if name in self.facts.axes and value is not None}
-        if len(keywords) < len(self.facts.axes):
-            keywords |= self._implied(chosen)
+        chosen = self.chosen(values)
+        keywords = self.keywords(chosen)
         ask = self._dispatch.launcher._facts
-        ordinal, facts, _, _ = ask(self._index, 0, *given, **types, **keywords, grid=1)
+        ordinal, facts, _, _ = ask(self.index, 0, *given, **types, **keywords, grid=1)
         asked = (*chosen, *((name, word(value)) for name, value in options.items()))
         key = (ordinal, facts, asked, tuple(type(value) for _, value in asked))
         row = self._rows.get(key)
         if row is None:
             try:
-                row = self._row(ordinal, facts, dict(chosen), dict(asked))
+                row = self.row(self._select(ordinal, facts), dict(chosen), dict(asked))
             except Misfit as misfit:
                 row = str(misfit)
             if len(self._rows) < _MOST_ROWS:
@@ -113,6 +111,25 @@ class Launch:
         if isinstance(row, str):
             raise Misfit(row)
         return Found(row, given, keywords)
+
+    def chosen(self, values: Mapping[str, Any]) -> list[tuple[str, Value]]:
+        """The compile-time values that a call gives."""
+        return [(name, word(values[name])) for name in self._constexprs if name in values]
+
+    def keywords(self, chosen: Sequence[tuple[str, Value]]) -> dict[str, Any]:
+        """What the launch is told by keywords, for these compile-time values.  Raises Misfit."""
+        found = {name: value for name, value in chosen if name in self.facts.axes and value is not None}
+        return found if len(found) == len(self.facts.axes) else found | self._implied(chosen)
+
+    def places(self, kinds: Mapping[str, str]) -> list[str] | None:
+        """The run-time arguments that the launch takes, by name, for values of these kinds: `none`, or one of a `ServedArgument`.
+        None where it takes no such call."""
+        arguments = self.facts.arguments
+        is_right = all(kinds[name] == "none" for name in self._absent) and all(
+            argument.kinds == (kinds[argument.name],) and not argument.is_tuple and not argument.block
+            for argument in arguments
+        )
+        return [argument.name for argument in arguments] if is_right else None
 
     def _given(self, values: Mapping[str, Any]) -> list[Any]:
         """The run-time arguments as the launch takes them."""
@@ -159,16 +176,19 @@ class Launch:
                 found[name] = values[0][1]
         return found
 
-    def _row(
-        self, ordinal: int, facts: tuple[int, ...], chosen: Mapping[str, Value], asked: Mapping[str, Value]
-    ) -> Row:
+    def _select(self, ordinal: int, facts: tuple[int, ...]) -> int:
+        """The row of a call on a device, by its facts; below zero where there is none."""
         launcher = self._dispatch.launcher
         if ordinal < 0:
             ordinal = launcher._default_device()
         if ordinal not in self._devices:
             capability, shared_limit, *_ = launcher._device(ordinal)
-            self._devices[ordinal] = launcher._device_facts(self._index, capability, shared_limit)
-        number, _ = launcher._select(self._index, (*self._devices[ordinal], *facts[2:]))
+            self._devices[ordinal] = launcher._device_facts(self.index, capability, shared_limit)
+        return launcher._select(self.index, (*self._devices[ordinal], *facts[2:]))[0]
+
+    def row(self, number: int, chosen: Mapping[str, Value], asked: Mapping[str, Value]) -> Row:
+        """A row, for a call with these compile-time values, and with these and its options.  Raises Misfit where the row was
+        built with others."""
         if number < 0:
             raise Misfit("")
         config = dict(zip(self.facts.columns, self.facts.configs[self.facts.rows[number]]))
@@ -189,19 +209,19 @@ class Launch:
 
     def entry(self, number: int) -> Any:
         """What the table has of a row: registers, shared memory."""
-        return self._dispatch.table()[self._index].rows[number]
+        return self._dispatch.table()[self.index].rows[number]
 
     def refusal(self, values: Mapping[str, Any]) -> str:
         """Why no row takes a call that `find` refuses without a text: the rows, and for each the fact that fails."""
         launcher = self._dispatch.launcher
         given = self._given(values)
         chosen = {name: word(values[name]) for name in self.facts.axes if name in values}
-        ordinal, facts, arguments, _ = launcher._facts(self._index, 0, *given, **chosen, grid=1)
+        ordinal, facts, arguments, _ = launcher._facts(self.index, 0, *given, **chosen, grid=1)
         ordinal = launcher._default_device() if ordinal < 0 else ordinal
         capability, shared_limit, *_ = launcher._device(ordinal)
-        facts = (*launcher._device_facts(self._index, capability, shared_limit), *facts[2:])
+        facts = (*launcher._device_facts(self.index, capability, shared_limit), *facts[2:])
         try:
-            self._dispatch.refuse(self._index, ordinal, facts, arguments)
+            self._dispatch.refuse(self.index, ordinal, facts, arguments)
         except self._dispatch.error as error:
             return str(error)
         return ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kbuild.aot.capture.serving.functions import Function, Grid
-from kbuild.aot.capture.serving.launches import Found
+from kbuild.aot.capture.serving.guards import Guard
+from kbuild.aot.capture.serving.launches import Found, Row
+from kbuild.aot.capture.serving.remembered import Remembered
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class Call:
         return {**self.kwargs, "grid": self.grid, "warmup": self.warmup}
 
 
+_MOST_TRIES = 8
+"""Times that a kernel's calls are remembered anew, since what guarded them has changed for good."""
+
+
 class Live:
     """A function of a package in the place of a live one, whose digest is that of what the package was built of."""
 
@@ -36,6 +42,7 @@ class Live:
         self._defaults = {one.name: one.default for one in kernel.params if one.has_default}
         self.kept: dict[Any, bool] = {}
         """By configuration and key of a tuner, whether it keeps that for these arguments."""
+        self._remembered: dict[int, tuple[Any, Remembered, int]] = {}
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], open_names: Collection[str] = ()
@@ -45,6 +52,19 @@ class Live:
         if open_names:
             defaults = {name: value for name, value in defaults.items() if name not in open_names}
         return self.function.bind(args, kwargs, defaults)
+
+    def remembered(
+        self,
+        holder: Any,
+        guards: Callable[[], Sequence[Guard]],
+        result: Callable[[Row], tuple[Any, ...] | None],
+    ) -> Remembered:
+        """The calls of `holder`, the kernel or a tuner of it, that the launcher answers while the guards hold."""
+        _, found, tries = self._remembered.get(id(holder), (holder, None, 0))
+        if found is None or (tries < _MOST_TRIES and not found.answers.holds()):
+            found = Remembered(self.function, holder, result, guards())
+            self._remembered[id(holder)] = (holder, found, tries + 1)
+        return found
 
     def launch(self, found: Found, values: Mapping[str, Any], call: Call) -> Any:
         """Launches a call, with the hooks that Triton calls around it."""
@@ -79,7 +99,7 @@ class _LaunchFacts:
         if self._more is not None:
             grid, found, values = self._call
             more, self._more = self._more, None
-            metadata = self._live.function.compiled(found).metadata
+            metadata = self._live.function.compiled(found.row).metadata
             self.data |= more(grid, metadata, {**found.row.config, **values})
         return self.data
 

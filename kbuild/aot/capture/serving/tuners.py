@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.aot.capture.hook.decorators import chosen_names, is_tuner, tuning_key
-from kbuild.aot.capture.serving.launches import Found, Misfit
+from kbuild.aot.capture.serving.launches import Found, Misfit, Row
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.values import word
 
@@ -20,6 +20,7 @@ class Answer:
     live: Live
     found: Found
     values: Mapping[str, Any]
+    options: Mapping[str, Any]
     pre_hook: Any = None
     """What the configuration that was taken has done before its launches."""
 
@@ -48,7 +49,7 @@ def answered(live: Live, call: Call, decorators: Sequence[Any] = ()) -> Answer |
 def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
     if not decorators:
         values, options = live.bind(call.args, call.kwargs)
-        return Answer(live, live.function.find(values, options, call.warmup), values)
+        return Answer(live, live.function.find(values, options, call.warmup), values, options)
     tuner, *others = decorators
     if not is_tuner(tuner) or any(is_tuner(one) for one in others):
         raise Misfit("it has two tuners")
@@ -60,8 +61,8 @@ def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
         answer = _described(live, call, tuner, others)
         if answer is not None:
             return answer
-    found, values = _choice(live, call, open_names, others)
-    return Answer(live, found, values, _pre_hook(live, tuner, found, call))
+    found, values, options = _choice(live, call, open_names, others)
+    return Answer(live, found, values, options, _pre_hook(live, tuner, found, call))
 
 
 def _described(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) -> Answer | None:
@@ -81,20 +82,20 @@ def _described(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) ->
             continue
         if found.row.is_exact:
             tuner.best_config = config
-            return Answer(live, found, values)
+            return Answer(live, found, values, options)
     return None
 
 
 def _choice(
     live: Live, call: Call, open_names: frozenset[str], heuristics: Sequence[Any]
-) -> tuple[Found, Mapping[str, Any]]:
-    """The row for a call whose tuner is not asked: that of the size, or the one that was taken most.
+) -> tuple[Found, Mapping[str, Any], Mapping[str, Any]]:
+    """The row for a call whose tuner is not asked: that of the size, or the one that was taken most; with values and options.
 
     Where heuristics follow from what the tuner chooses, each configuration is tried until one leads to a row of its own.
     """
     if not heuristics:
         values, options = live.bind(call.args, call.kwargs, open_names)
-        return live.function.find(values, options, call.warmup), values
+        return live.function.find(values, options, call.warmup), values, options
     reasons: dict[str, None] = {}
     for config in live.function.configs(open_names):
         values, options = live.bind(call.args, evaluated(call, config, heuristics))
@@ -104,7 +105,7 @@ def _choice(
             reasons[str(misfit)] = None
             continue
         if found.row.is_exact:
-            return found, values
+            return found, values, options
     raise Misfit("; ".join(filter(None, reasons)))
 
 
@@ -135,6 +136,15 @@ def _pre_hook(live: Live, tuner: Any, found: Found, call: Call) -> Any:
         _check_pruning(live, tuner, config, call)
         tuner.best_config = config
     return getattr(config, "pre_hook", None)
+
+
+def remembered_choice(tuner: Any, row: Row) -> tuple[Any, ...]:
+    """What the launcher does where it answers a call of a tuner with a row: a guard, and what is set.  Empty where the tuner's
+    configuration does more."""
+    config = next(_equal(tuner.configs, row.config), None)
+    if config is None or getattr(config, "pre_hook", None) is not None:
+        return ()
+    return (config, "pre_hook"), (tuner, "best_config", config)
 
 
 def _equal(configs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[Any]:

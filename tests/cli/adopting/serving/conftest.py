@@ -19,6 +19,7 @@ from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.conftest import STAND_IN
+from tests.cli.adopting.serving.calls import Calls
 from tests.cli.adopting.serving.tensors import torch_over
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -57,7 +58,8 @@ def site(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(project: Path) -> Iterator[FakeDriver]:
-    with FakeDriver(["sm_90"], builds=[project / "build"]) as driver:
+    """With a device besides that has no code."""
+    with FakeDriver(["sm_90", "sm_80"], builds=[project / "build"]) as driver:
         yield driver
 
 
@@ -140,6 +142,14 @@ def world(
     assert not driver.findings
     taken()
     sys.modules.update(before)
+
+
+@pytest.fixture
+def calls(world: World) -> Calls:
+    """Calls of the library's kernels with the package installed."""
+    made = Calls(world)
+    made.package.install(strict=True)
+    return made
 
 
 def taken() -> dict[str, ModuleType]:

@@ -10,7 +10,7 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Dot
 
-_MANY = 16
+_MANY = 32
 """Registers of a tensor from which on it matters how long it takes them."""
 
 

@@ -234,7 +234,7 @@ def _plan_rounds(
     )
     storing, loading = (_turns(side, size, round_bits) for side in (stores, loads))
     matrices = fitting if fitting is not None and not fitting.conflicts and max(fitting.lane) < size else None
-    if any(storing.warp):
+    if any((*storing.lane, *storing.warp)):
         matrices = None
     rounds = tuple(
         SharedRound(

@@ -263,7 +263,7 @@ def test_loads_stay_before_what_may_overwrite_them():
     assert text.rindex(GLOBAL_LOAD) < text.index("fadd")
 
 
-@pytest.mark.parametrize(("size", "together"), [(2048, True), (1024, False)])
+@pytest.mark.parametrize(("size", "together"), [(4096, True), (2048, False)])
 def test_stores_of_the_same_many_registers_are_computed_vector_by_vector(size: int, together: bool):
     """Store by store, all that they share would wait for the second one."""
     body = (
@@ -284,8 +284,8 @@ def test_stores_of_the_same_many_registers_are_computed_vector_by_vector(size: i
     )
     written = re.findall(r"fadd|fmul|store(?= <)", text)
     each = [*["fmul"] * 4, *["fadd"] * 4, "store"]
-    separate = [*["fadd"] * 8, *["fmul"] * 8, *["store"] * 4]
-    assert written == ([*each * 4, *["store"] * 4] if together else separate)
+    separate = [*["fadd"] * 16, *["fmul"] * 16, *["store"] * 8]
+    assert written == ([*each * 8, *["store"] * 8] if together else separate)
 
 
 def test_rows_of_a_moving_tile_are_strides_apart():

@@ -11,7 +11,8 @@ from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower, lower_block
 from kbuild.compiler.lower.core.words import from_word, per_word, to_word, word_type
 from kbuild.compiler.ops.control import Condition, For, If, Return, While, Yield
-from kbuild.compiler.ops.gpu import WarpIf
+from kbuild.compiler.ops.gpu import LocalDot, WarpIf
+from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot
 
 
@@ -146,14 +147,16 @@ def counted_loop(
     return following
 
 
-def _goes_on(lower: str, upper: str, step: str, following: str) -> tuple[str, str, str]:
+def _goes_on(
+    lower: str, upper: str, step: str, following: str, has_dots: bool = False
+) -> tuple[str, str, str]:
     """The comparison, and its operands, by which a loop that has been entered goes on.
 
     Where the numbers are known, the following one is compared with that after the last for equality: LLVM can then
     count by what addresses need anyway, where an order of numbers takes a counter of its own beside a pointer for
-    each address.
+    each address.  Loops of dots, which are long, rather have the registers that this may take.
     """
-    if not any(bound[0] == "%" for bound in (lower, upper, step)):
+    if not has_dots and not any(bound[0] == "%" for bound in (lower, upper, step)):
         numbers = range(int(lower), int(upper), int(step))
         if numbers and (end := numbers[-1] + numbers.step) < 1 << 31:
             return "ne", following, str(end)
@@ -178,7 +181,8 @@ def lower_for(emit: Emitter, op: For) -> Results:
         yielded = _operands(emit, op.yielded)
         latch = emit.chunk.label
         following = emit.instruction(f"add nsw {type_} {emit.scalar(op.induction)}, {step}")
-        again = emit.compare(*_goes_on(lower_bound, upper, step, following), type_)
+        has_dots = any(isinstance(inner, Dot | LocalDot | WarpGroupDot) for inner in op.body.walk())
+        again = emit.compare(*_goes_on(lower_bound, upper, step, following, has_dots), type_)
         following_carried = _passed(emit, op.carried, yielded)
         emit.branch(head, again, after, unroll_disabled(emit))
     _bring(emit, [induction, *carried], guard, [[lower_bound], *entering])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Any
 
 from kbuild.compiler.frontend.assign import assign, bind
 from kbuild.compiler.frontend.expressions import iterable, operate
 from kbuild.compiler.frontend.scope import materialised
 from kbuild.compiler.frontend.sources.functions import is_constexpr_annotation
 from kbuild.compiler.frontend.visitor import CallSite, Item, Returned, State, Visitor, reads
+from kbuild.compiler.ops.tensor import AxisAttributes
 from kbuild.compiler.semantic.debug import device_assert
 from kbuild.compiler.semantic.values import Tensor
 
@@ -25,9 +27,25 @@ def read_expression_statement(visitor: Visitor, node: ast.Expr, rest: Sequence[I
         return None
     if visitor.frame.pure and _grow_list(visitor, node.value):
         return None
-    visitor.expression(node.value)
+    _keep_guarantee(visitor, node.value, visitor.expression(node.value))
     _check_used(visitor, node.value)
     return None
+
+
+def _keep_guarantee(visitor: Visitor, node: ast.expr, value: Any) -> None:
+    """`tl.multiple_of(x, 16)` as a statement guarantees that of `x`, from there on: in Triton it marks the value itself."""
+    given = value.value if isinstance(value, Tensor) else None
+    while (
+        given is not None
+        and isinstance(given.op, AxisAttributes)
+        and isinstance(node, ast.Call)
+        and node.args
+    ):
+        node, given = node.args[0], given.op.src
+    if isinstance(node, ast.Name):
+        known = visitor.frame.values.get(node.id)
+        if isinstance(known, Tensor) and known.value is given and known.value is not value.value:
+            visitor.frame.values[node.id] = value
 
 
 def _grow_list(visitor: Visitor, node: ast.expr) -> bool:

@@ -114,19 +114,20 @@ def _add_attribute(ctx: BuildContext, x: Any, values: Any, field: str) -> Tensor
 
 @builtin()
 def multiple_of(ctx: BuildContext, input, values):
-    """`input`, assumed to be a multiple of `values` (per dimension, the first of every contiguous run)."""
+    """`input`, assumed to be a multiple of `values` (per dimension, the first of every contiguous run); as a
+    statement, the name from there on."""
     return _add_attribute(ctx, to_tensor(ctx, input, "input"), values, "divisibility")
 
 
 @builtin()
 def max_contiguous(ctx: BuildContext, input, values):
-    """`input`, assumed to rise by one within runs of `values` elements per dimension."""
+    """`input`, assumed to rise by one within runs of `values` elements per dimension; as a statement, the name."""
     return _add_attribute(ctx, input, values, "contiguity")
 
 
 @builtin()
 def max_constancy(ctx: BuildContext, input, values):
-    """`input`, assumed to be constant within runs of `values` elements per dimension."""
+    """`input`, assumed to be constant within runs of `values` elements per dimension; as a statement, the name."""
     return _add_attribute(ctx, input, values, "constancy")
 
 

@@ -79,8 +79,11 @@ class Remembered:
         if key in self._seen:
             return
         self._seen.add(key)
-        # Values that the call leaves out follow those that it gives.
-        given = dict(zip(names, (*args, *kwargs.values())))
+        # Values that the call leaves out follow those that it gives; arrays and numbers stay with their owners.
+        given = {
+            name: value if runtime.get(name, "none") == "none" else None
+            for name, value in zip(names, (*args, *kwargs.values()))
+        }
         every = {**given, **{name: value for name, value in values.items() if name not in given}}
         places = {name: place for place, name in enumerate(every)}
         takers = list(self._takers(values, options, runtime))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
+import weakref
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -46,6 +48,20 @@ def test_by_name_without_the_library_as_well(world: World) -> None:
     with pytest.raises(calls.error):
         kernel[(4,)](x, x, x, 4096.0, BLOCK=1024)
     assert len(world.launched()) == 2
+
+
+def test_arrays_of_a_call_are_not_kept(world: World) -> None:
+    """A process would keep the memory of the first call of each kernel for good."""
+    world.package.install(strict=True)
+    for call in (world.module("tiny_ops.elementwise").add_kernel, world.package.triton.add_kernel):
+        x = world.torch.tensor(np.ones(4096, np.float32))
+        gone = weakref.ref(x)
+        for _ in range(3):
+            call[(4,)](x, x, x, 4096, BLOCK=1024)
+            call[lambda meta: (4096 // meta["BLOCK"],)](x=x, y=x, out=x, n=4096, BLOCK=1024)
+        del x
+        gc.collect()
+        assert gone() is None
 
 
 def test_what_a_hook_is_told_of_is_told(calls: Calls) -> None:

@@ -26,7 +26,7 @@ typedef struct {
     int place_count, given_count, value_count, launch_count; /* values by place, by place or name, and with defaults */
     uint8_t *kinds;       /* ValueKind of each value that is given */
     PyObject *names;      /* of those that are given by name */
-    PyObject *constants;  /* the values of the first call, with the defaults after them */
+    PyObject *constants;  /* the compile-time values among them, None for others, and after them the defaults */
     PyObject *bound;      /* ((name, number of the value), …): what a grid's function gets beside the row's own values */
     PyObject *resolve;    /* (launch, row): what _serving says of a row */
     KnownLaunch *launches;

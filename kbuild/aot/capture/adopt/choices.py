@@ -75,16 +75,44 @@ def _rules(node: _Node, upper: Mapping[str, int]) -> Iterator[tuple[tuple[str, .
     yield from _rules(node.sides[1], upper)  # What is not above the bound has been answered.
 
 
+class _Mix:
+    """How often each choice is among some samples, and how many bits say which of these has which."""
+
+    def __init__(self, samples: Sequence[Sample] = ()) -> None:
+        self._counts: dict[Config, int] = {}
+        self._total, self._sum = 0, 0.0
+        for sample in samples:
+            self.add(sample.config, 1)
+
+    def add(self, config: Config, number: int) -> None:
+        """One more, or with -1 one less."""
+        count = self._counts.get(config, 0)
+        self._counts[config] = count + number
+        self._sum += _scaled(count + number) - _scaled(count)
+        self._total += number
+
+    @property
+    def bits(self) -> float:
+        """Their entropy times their number."""
+        return round(_scaled(self._total) - self._sum, 6)
+
+
+def _scaled(count: int) -> float:
+    return count * math.log2(count) if count else 0.0
+
+
 def _split(node: _Node) -> bool:
     """Gives a node two sides, where sizes tell its samples apart: those that leave least to be told, the farthest apart."""
     best: tuple[float, float, str, int] | None = None
     for name in node.samples[0].key:
-        sizes = sorted({sample.key[name] for sample in node.samples})
-        for low, high in pairwise(sizes):
-            left = [sample.config for sample in node.samples if sample.key[name] <= low]
-            right = [sample.config for sample in node.samples if sample.key[name] > low]
-            found = (_entropy(left) + _entropy(right), -_distance(low, high), name, _between(low, high))
-            best = found if best is None or found < best else best
+        left, right = _Mix(), _Mix(node.samples)
+        for sample, following in pairwise(sorted(node.samples, key=lambda one: one.key[name])):
+            left.add(sample.config, 1)
+            right.add(sample.config, -1)
+            low, high = sample.key[name], following.key[name]
+            if low < high:
+                found = (left.bits + right.bits, -_distance(low, high), name, _between(low, high))
+                best = found if best is None or found < best else best
     if best is None:
         return False
     _, _, node.name, node.bound = best
@@ -93,14 +121,6 @@ def _split(node: _Node) -> bool:
         _Node([sample for sample in node.samples if sample.key[node.name] > node.bound]),
     ]
     return True
-
-
-def _entropy(configs: Sequence[Config]) -> float:
-    """Bits that say which of these each is."""
-    counts: dict[Config, int] = {}
-    for config in configs:
-        counts[config] = counts.get(config, 0) + 1
-    return sum(count * math.log2(len(configs) / count) for count in counts.values())
 
 
 def _between(low: int, high: int) -> int:

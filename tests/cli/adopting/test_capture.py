@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import cli
+from kbuild.aot.capture.hook.origin import is_known
 from kbuild.aot.capture.records import Capture, CapturedVariant, read_captures
 from tests.cli.adopting.conftest import Recording
 
@@ -227,3 +228,25 @@ def test_a_line_that_was_cut_off_is_the_last(project: Path, record: Recording) -
     assert read_captures([project / "cut.jsonl"]).variants.keys() == whole.variants.keys()
     (project / "cut.jsonl").write_bytes(data[:300] + b"\n" + data[300:])
     assert cli.main(["capture", "--merge", "cut.jsonl"]) == 2
+
+
+def test_what_is_compiled_without_a_launch_is_captured(record: Recording) -> None:
+    """As torch's compiler does with the kernels that it writes."""
+    program = (
+        "from triton.compiler import ASTSource, compile\nfrom lib.ops import Tensor, add, add_kernel\n"
+        "signature = {'x': '*fp32', 'y': '*fp32', 'out': '*fp32', 'n': 'i32', 'BLOCK': 'constexpr'}\n"
+        "for block in (64, 128, 64):\n"
+        "    source = ASTSource(add_kernel, signature, {(4,): block}, {(0,): [['tt.divisibility', 16]]})\n"
+        "    compile(source, options={'num_warps': 2, 'sanitize_overflow': False})\n"
+        "add(Tensor(16), Tensor(16))\n"
+    )
+    capture = record(program=program)
+    found = [(one.constexprs["BLOCK"], one.count, one.options) for one in of(capture, "add_kernel")]
+    options = {"num_warps": 2, "sanitize_overflow": False}
+    assert found == [(64, 0, options), (128, 0, options), (1024, 1, {})] and not capture.failed
+    assert [one.args["x"] for one in capture.variants.values()] == ["*fp32:16"] * 3
+
+
+def test_what_torchs_compiler_writes_is_no_part_of_the_language() -> None:
+    assert is_known("torch._inductor.runtime.triton_helpers")
+    assert not is_known("torch._inductor.runtime.compile_tasks.cte2rbqfaji7gkmgjgy2")

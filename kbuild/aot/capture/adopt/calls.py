@@ -24,6 +24,7 @@ IGNORED = {
     "cluster_dims": {"tuple": [1, 1, 1]},
     "launch_cooperative_grid": False,
     "warp_size": 32,
+    "sanitize_overflow": False,
     # Of all configurations of Triton 3.2.
     "num_buffers_warp_spec": 0,
     "num_consumer_groups": 0,

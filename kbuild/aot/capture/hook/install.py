@@ -23,9 +23,8 @@ def install(folder: str, device: str = "") -> None:
     after: dict[str, Callable[[ModuleType], None]] = {
         "triton.runtime.jit": capture.jit,
         "triton.runtime.autotuner": capture.autotuner,
+        "triton.compiler": capture.compiler,
     }
-    if device:
-        after["triton.compiler"] = lambda module: use(module, device)
     sys.meta_path.insert(0, Finder(after))
 
 
@@ -35,6 +34,8 @@ class _Around(threading.local):
     def __init__(self) -> None:
         self.decorators: list[Any] = []
         self.trials = 0
+        self.launches = 0
+        """Launches of kernels that it is in."""
         self.is_new_key = False
 
 
@@ -70,6 +71,15 @@ class _Capture:
         cls = module.__dict__["Autotuner"]
         cls._bench = _trying(cls._bench, self._around)
 
+    def compiler(self, module: ModuleType) -> None:
+        """`triton.compiler`: what is compiled, but not for a launch of a kernel, as by torch's compiler."""
+        if self._device:
+            use(module, self._device)
+        made = _compiling(module.__dict__["compile"], self._around, lambda: self.recorder)
+        for one in (module, sys.modules.get("triton.compiler.compiler")):
+            if one is not None:
+                one.__dict__["compile"] = made
+
     def _inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
         around, keys = self._around, self._keys
 
@@ -96,7 +106,14 @@ def _recording(
     """`JITFunction.run`, which returns the compiled kernel in all versions."""
     known: dict[str, Recorder] = {}
 
-    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+        around.launches += 1
+        try:
+            return recorded(function, *args, **kwargs)
+        finally:
+            around.launches -= 1
+
+    def recorded(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if around.trials:
             return original(function, *args, grid=grid, warmup=warmup, **kwargs)
         sizes: list[Any] = []
@@ -118,6 +135,24 @@ def _recording(
         return kernel
 
     return run
+
+
+def _compiling(
+    original: Callable[..., Any], around: _Around, recorder: Callable[[], Recorder]
+) -> Callable[..., Any]:
+    """`compile(source, target, options)` of Triton, of a kernel in its language or of IR."""
+
+    def compile(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
+        kernel = original(src, target=target, options=options, **more)
+        function = getattr(src, "fn", None)
+        if function is not None and not around.launches:
+            try:
+                recorder().note(_finished(kernel), function, (None, (), dict(options or {})), ())
+            except Exception as error:
+                recorder().failed(function, error)
+        return kernel
+
+    return compile
 
 
 def _finished(kernel: Any) -> Any:

@@ -18,6 +18,8 @@ from kbuild.aot.capture.text import bound_names, chains, from_def, text_digest
 
 _KNOWN = ("triton", "torch", "builtins", "math", "numpy", "kbuild")
 """Packages whose functions are part of the language, or mean nothing to a kernel."""
+_GENERATED = "torch._inductor.runtime.compile_tasks."
+"""Modules that torch's compiler has written."""
 _LONGEST = 1 << 18
 """Characters of a kernel's texts that a capture holds."""
 _MOST = 200
@@ -184,7 +186,7 @@ def _contents(cell: Any) -> Any:
 
 def is_known(module: str) -> bool:
     """Whether what a module has is part of the language."""
-    return module.split(".")[0] in _KNOWN
+    return module.split(".")[0] in _KNOWN and not module.startswith(_GENERATED)
 
 
 def _file(file: str) -> str:

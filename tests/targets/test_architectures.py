@@ -130,20 +130,28 @@ def test_what_an_architecture_lacks_anyway_is_not_missed(arch: str, tmp_path: Pa
 
 
 def test_a_program_may_use_the_shared_memory_of_its_architecture(tmp_path: Path) -> None:
-    """Where there is less of it, a pipeline gets fewer stages, and what does not fit at all is an error."""
+    """Where there is less of it, a pipeline gets fewer stages, data moves between threads in rounds, and tiles that do not fit at
+    all are an error."""
     stages = {arch: matmul(tmp_path, arch, "fp32", num_stages=8).metadata.shared for arch in ARCHS}
     assert stages["sm_86"] == stages["sm_89"] < stages["sm_80"]
     assert all(shared <= find_target(arch).limits.shared_bytes for arch, shared in stages.items())
     case = CASES["matmul_tf32_deep"]
     signature = case.signature(case.make(np.random.default_rng(0)))
-    with pytest.raises(CompileError, match="but sm_120 has 101376 per program"):
-        kbuild.compile(
+
+    def compiled(**more: int) -> Artifact:
+        return kbuild.compile(
             case.source,
             signature=signature,
-            constexprs=case.constexprs,
+            constexprs={**case.constexprs, **more},
             target="sm_120",
             options=case.options("sm_120"),
+            stop="ptx",
         )
+
+    rounds = compiled()  # 128x256 sums of fp32 are 128 KB.
+    assert rounds.metadata.shared <= 101376 and "max_scratch" in rounds.asm["ttgir"]
+    with pytest.raises(CompileError, match="but sm_120 has 101376 per program"):
+        compiled(BLOCK_K=128)
 
 
 def test_an_option_that_an_architecture_lacks_says_which_have_it(tmp_path: Path) -> None:

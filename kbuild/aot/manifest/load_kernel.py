@@ -116,17 +116,13 @@ def _seen(
     reader: ManifestReader, path: KeyPath, table: Mapping[str, Any], parameters: Collection[str]
 ) -> tuple[tuple[str, tuple[Value, ...]], ...]:
     """The keys for which a tuner chose, by the names of its parameters."""
-    lengths = {name: len(values) for name, values in table.items()}
-    for name, length in lengths.items():
+    first = next(iter(table), "")
+    for name, values in table.items():
         if name not in parameters:
             reader.error((*path, name), "the kernel has no such parameter", suggestion(name, parameters))
-        elif length != next(iter(lengths.values())):
-            first, known = next(iter(lengths.items()))
-            reader.error(
-                (*path, name),
-                f"has {length} values, and {first} has {known}",
-                "each key has one of every name",
-            )
+        elif len(values) != len(table[first]):
+            text = f"has {len(values)} values, and {first} has {len(table[first])}"
+            reader.error((*path, name), text, "each key has one of every name")
     return tuple((name, tuple(values)) for name, values in table.items())
 
 

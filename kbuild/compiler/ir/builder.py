@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from kbuild.compiler.ir.core import Block, Op
+from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.errors import Loc
 
 AnyOp = TypeVar("AnyOp", bound=Op)
@@ -31,6 +31,11 @@ class Builder:
     @classmethod
     def after(cls, op: Op) -> Builder:
         return cls(op.parent_block, op.next, op.loc)
+
+    @classmethod
+    def after_value(cls, value: Value) -> Builder:
+        """Where a value is there: after its operation, or at the beginning of the block whose argument it is."""
+        return cls.after(value.op) if value.op is not None else cls(value.block, value.block.first)
 
     def add(self, op: AnyOp, name: str = "") -> AnyOp:
         """Insert an operation, giving it the builder's location unless it has its own, and name its first

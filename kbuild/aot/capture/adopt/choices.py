@@ -7,6 +7,7 @@ different choices.  Where several sizes make a key, each comparison is of the on
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -37,10 +38,7 @@ class _Node:
     @property
     def usual(self) -> Config:
         """What was chosen most."""
-        counts: dict[Config, int] = {}
-        for sample in self.samples:
-            counts[sample.config] = counts.get(sample.config, 0) + 1
-        return max(counts, key=lambda config: counts[config])
+        return Counter(sample.config for sample in self.samples).most_common(1)[0][0]
 
     @property
     def wrong(self) -> int:
@@ -58,9 +56,7 @@ def rules(samples: Sequence[Sample], most: int) -> list[tuple[tuple[str, ...], C
     leaves = [root]
     while len(leaves) < most:
         leaf = max(leaves, key=lambda one: one.wrong)
-        if not leaf.wrong:
-            break
-        if not _split(leaf):
+        if not leaf.wrong or not _split(leaf):
             break
         leaves.remove(leaf)
         leaves += leaf.sides
@@ -79,15 +75,15 @@ class _Mix:
     """How often each choice is among some samples, and how many bits say which of these has which."""
 
     def __init__(self, samples: Sequence[Sample] = ()) -> None:
-        self._counts: dict[Config, int] = {}
+        self._counts = Counter[Config]()
         self._total, self._sum = 0, 0.0
         for sample in samples:
             self.add(sample.config, 1)
 
     def add(self, config: Config, number: int) -> None:
         """One more, or with -1 one less."""
-        count = self._counts.get(config, 0)
-        self._counts[config] = count + number
+        count = self._counts[config]
+        self._counts[config] += number
         self._sum += _scaled(count + number) - _scaled(count)
         self._total += number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -127,11 +127,8 @@ def _recording(
             if entry.count < entry.next and not around.is_new_key:
                 return kernel
             entry.choice = around.is_new_key
-        try:
-            launched = None if warmup else sizes[0] if sizes else grid
-            known["it"].note(_finished(kernel), function, (launched, args, kwargs), around.decorators)
-        except Exception as error:
-            known["it"].failed(function, error)
+        launched = None if warmup else sizes[0] if sizes else grid
+        _note(known["it"], kernel, function, (launched, args, kwargs), around.decorators)
         return kernel
 
     return run
@@ -146,13 +143,20 @@ def _compiling(
         kernel = original(src, target=target, options=options, **more)
         function = getattr(src, "fn", None)
         if function is not None and not around.launches:
-            try:
-                recorder().note(_finished(kernel), function, (None, (), dict(options or {})), ())
-            except Exception as error:
-                recorder().failed(function, error)
+            _note(recorder(), kernel, function, (None, (), dict(options or {})), ())
         return kernel
 
     return compile
+
+
+def _note(
+    recorder: Recorder, kernel: Any, function: Any, launch: tuple[Any, Any, Any], decorators: Sequence[Any]
+) -> None:
+    """Records a launch or a compilation; that it cannot be is no reason for it to fail."""
+    try:
+        recorder.note(_finished(kernel), function, launch, decorators)
+    except Exception as error:
+        recorder.failed(function, error)
 
 
 def _finished(kernel: Any) -> Any:

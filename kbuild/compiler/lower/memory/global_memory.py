@@ -287,9 +287,9 @@ def _stored_next(emit: Emitter, op: Store) -> list[tuple[Sequence[str], Type]]:
     """The registers, and types, of what the following stores take: those that are computed of the same, so that each
     vector of theirs is best computed with that of this one."""
     found: list[tuple[Sequence[str], Type]] = []
-    following = op.next
+    following = op.next if op.value in emit.late else None
     while isinstance(following, Store):
-        if following.value in emit.late and op.value in emit.late:
+        if following.value in emit.late:
             registers = emit.registers(following.value)
             if len(registers) == len(emit.registers(op.value)):
                 found.append((registers, pointee_of(following.ptr)))

@@ -136,6 +136,26 @@ def repeated(value: Value, layout: LinearLayout, operand_in: Callable[[Value, Li
     return Builder.after(op).add(copy).results[value.index]
 
 
+class Relaid:
+    """Values in other layouts than their own, each made once for a layout, right after the value itself."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Value, LinearLayout], Value] = {}
+
+    def get(self, value: Value, layout: LinearLayout) -> Value:
+        """`value` in a layout."""
+        if held_layout(value) == layout:
+            return value
+        key = value, layout
+        if key not in self.made:
+            self.made[key] = self.make(value, layout)
+        return self.made[key]
+
+    def make(self, value: Value, layout: LinearLayout) -> Value:
+        """`value` in a layout that it does not have: computed once more; passes with other ways override this."""
+        return repeated(value, layout, self.get)
+
+
 @lru_cache(maxsize=4096)
 def broadcast_source(layout: LinearLayout, shape: tuple[int, ...]) -> LinearLayout:
     """The layout of what `tt.broadcast` repeats, of `shape`, so that the result has `layout` and no data

@@ -100,7 +100,7 @@ class _Bases(Splitting):
             and op.offset is offsets
         ):
             return value
-        build = Builder.after(op) if op is not None else Builder(value.block, value.block.first)
+        build = Builder.after_value(value)
         pointers = build.add(Splat(base, value.type)).result
         return build.add(AddPtr(pointers, offsets), value.name).result if offsets is not None else pointers
 

@@ -29,10 +29,10 @@ from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalDot, LocalLo
 from kbuild.compiler.ops.tensor import Dot
 from kbuild.compiler.transforms._support.layout_flow import (
     FREE,
+    Relaid,
     converted,
     held_layout,
     operand_layout,
-    repeated,
     tensor_operands,
     tensor_type,
 )
@@ -137,20 +137,9 @@ def _source_layout(value: Value) -> LinearLayout | None:
     return layout if layout.is_injective() else None
 
 
-class _Written:
-    """Values in the layout in which they are written, each made once."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[Value, LinearLayout], Value] = {}
-
-    def get(self, value: Value, layout: LinearLayout) -> Value:
-        """A value in a layout: as it was before it changed to its own, or computed once more, where it can be."""
-        key = value, layout
-        if held_layout(value) == layout:
-            return value
-        if key not in self.made:
-            self.made[key] = self.make(value, layout)
-        return self.made[key]
+class _Written(Relaid):
+    """Values in the layout in which they are written: as they were before they changed to their own, or computed once more,
+    where they can be."""
 
     def make(self, value: Value, layout: LinearLayout) -> Value:
         op = value.op
@@ -166,6 +155,5 @@ class _Written:
             and repeat_cost(op, layout) is not None
             and all(operand_layout(op, index, layout) is not None for index, _ in tensor_operands(op))
         ):
-            return repeated(value, layout, self.get)
-        after = Builder.after(op) if op is not None else Builder(value.block, value.block.first)
-        return converted(after, value, layout)
+            return super().make(value, layout)
+        return converted(Builder.after_value(value), value, layout)

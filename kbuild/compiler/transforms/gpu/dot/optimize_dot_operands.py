@@ -87,13 +87,8 @@ class _Sharing:
             layout = shared_layout(held_layout(source), bit_width(type_), readers)
             if by_tma:
                 layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
-            after = (
-                Builder.after(source.op)
-                if source.op is not None
-                else Builder(source.block, source.block.first)
-            )
             tile = MemDescType(type_.shape, type_.element, layout)
-            self.tiles[source] = after.add(LocalAlloc(tile, source), source.name).result
+            self.tiles[source] = Builder.after_value(source).add(LocalAlloc(tile, source), source.name).result
         return self.tiles[source]
 
 

@@ -123,7 +123,7 @@ def _pieces(value: Value, axis: int, count: int) -> list[Value]:
         return [value]
     type_ = value.type
     assert isinstance(type_, TensorType) and type_.layout is not None
-    builder = Builder.after(value.op) if value.op is not None else Builder(value.block, value.block.first)
+    builder = Builder.after_value(value)
     shape = (*type_.shape[:axis], 2, type_.shape[axis] // 2, *type_.shape[axis + 1 :])
     halves = builder.add(Reshape(value, type_.with_shape(shape, type_.layout.reshape(shape)))).result
     last = builder.add(Trans(halves, (*(a for a in range(3) if a != axis), axis))).result

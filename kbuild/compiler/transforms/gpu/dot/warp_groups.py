@@ -138,14 +138,11 @@ class WarpGroupDots:
         key = source, layout
         if key not in self.tiles:
             type_ = tensor_type(source)
-            after = (
-                Builder.after(source.op)
-                if source.op is not None
-                else Builder(source.block, source.block.first)
+            self.tiles[key] = (
+                Builder.after_value(source)
+                .add(LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.name)
+                .result
             )
-            self.tiles[key] = after.add(
-                LocalAlloc(MemDescType(type_.shape, type_.element, layout), source), source.name
-            ).result
         return self.tiles[key]
 
 

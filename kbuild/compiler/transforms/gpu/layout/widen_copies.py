@@ -27,9 +27,9 @@ from kbuild.compiler.layout import LinearLayout, coalesced
 from kbuild.compiler.layout.shared import shared_access
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
 from kbuild.compiler.transforms._support.layout_flow import (
+    Relaid,
     held_layout,
     operand_layout,
-    repeated,
     tensor_operands,
     tensor_type,
 )
@@ -79,11 +79,11 @@ def _wider(access: PointerAccess) -> LinearLayout | None:
     return None
 
 
-class _Again:
-    """Values computed once more in other layouts, each once for a layout, right after the value itself."""
+class _Again(Relaid):
+    """Values computed once more in other layouts in which that is `possible`."""
 
     def __init__(self) -> None:
-        self.made: dict[tuple[Value, LinearLayout], Value] = {}
+        super().__init__()
         self.known: dict[tuple[Value, LinearLayout], bool] = {}
 
     def possible(self, value: Value, layout: LinearLayout) -> bool:
@@ -99,12 +99,3 @@ class _Again:
             return False
         needs = [(operand, operand_layout(op, index, layout)) for index, operand in tensor_operands(op)]
         return all(need is not None and self.possible(operand, need) for operand, need in needs)
-
-    def get(self, value: Value, layout: LinearLayout) -> Value:
-        """The value in a layout in which it is `possible`."""
-        key = value, layout
-        if held_layout(value) == layout:
-            return value
-        if key not in self.made:
-            self.made[key] = repeated(value, layout, self.get)
-        return self.made[key]

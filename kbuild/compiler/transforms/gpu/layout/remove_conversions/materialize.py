@@ -9,9 +9,9 @@ from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.transforms._support.layout_flow import (
+    Relaid,
     held_layout,
     operand_layout,
-    repeated,
     tensor_operands,
     tensor_type,
 )
@@ -37,25 +37,15 @@ def materialize(func: Func, assignment: Assignment) -> None:
                 op.set_operand(index, copies.get(operand, wanted))
 
 
-class _Copies:
-    """Values in other layouts than their own, each made once, right after the value itself."""
+class _Copies(Relaid):
+    """Values in other layouts, by whichever way is cheaper."""
 
     def __init__(self) -> None:
-        self.made: dict[tuple[Value, LinearLayout], Value] = {}
+        super().__init__()
         self.plans: dict[tuple[Value, LinearLayout], tuple[float, bool]] = {}
 
-    def get(self, value: Value, layout: LinearLayout) -> Value:
-        """`value` in another layout, by whichever way is cheaper."""
-        if held_layout(value) == layout:
-            return value
-        key = value, layout
-        if key not in self.made:
-            self.made[key] = (
-                repeated(value, layout, self.get)
-                if self.plan(value, layout, 0)[1]
-                else _convert(value, layout)
-            )
-        return self.made[key]
+    def make(self, value: Value, layout: LinearLayout) -> Value:
+        return super().make(value, layout) if self.plan(value, layout, 0)[1] else _convert(value, layout)
 
     def plan(self, value: Value, layout: LinearLayout, depth: int) -> tuple[float, bool]:
         """The cost of `value` in a layout, and whether to repeat the operation that made it."""
@@ -86,5 +76,5 @@ class _Copies:
 
 
 def _convert(value: Value, layout: LinearLayout) -> Value:
-    builder = Builder.after(value.op) if value.op is not None else Builder(value.block, value.block.first)
-    return builder.add(ConvertLayout(value, tensor_type(value).with_layout(layout)), value.name).result
+    converted = ConvertLayout(value, tensor_type(value).with_layout(layout))
+    return Builder.after_value(value).add(converted, value.name).result

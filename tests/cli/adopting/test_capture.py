@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kbuild import cli
-from kbuild.aot.capture.hook.origin import is_known
+from kbuild.aot.capture.hook.origin import is_known, module_of
 from kbuild.aot.capture.records import Capture, CapturedVariant, read_captures
 from tests.cli.adopting.conftest import Recording
 
@@ -250,3 +251,13 @@ def test_what_is_compiled_without_a_launch_is_captured(record: Recording) -> Non
 def test_what_torchs_compiler_writes_is_no_part_of_the_language() -> None:
     assert is_known("torch._inductor.runtime.triton_helpers")
     assert not is_known("torch._inductor.runtime.compile_tasks.cte2rbqfaji7gkmgjgy2")
+
+
+@pytest.mark.parametrize(
+    ("file", "module"),
+    [("use.py", "use"), ("my-tool.py", "my_tool"), ("01 intro.py", "_01_intro"), ("run", "run")],
+)
+def test_a_program_has_a_name_that_modules_may_have(file: str, module: str) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def kernel(): pass", f"/somewhere/{file}", "exec"), names)
+    assert module_of(names["kernel"]) == module

@@ -223,6 +223,10 @@ def changed(capture: Capture, **values: Any) -> None:
     [
         ({"args": {"x": "*fp8e4b15"}}, "x is a *fp8e4b15, which is no type of a manifest"),
         ({"args": {"x": [["i32"]]}}, "x is a tuple of tuples"),
+        (
+            {"args": {"x": "tensordesc<fp32[64],NVMMASharedLayout()>"}},
+            "x is a tensordesc<fp32[64],NVMMASharedLayout()>, which is no type of a manifest",
+        ),
         ({"args": {"x": ["none"]}}, "x is a tuple with a compile-time value in it"),
         (
             {"constexprs": {"BLOCK": {"function": "lib:relu"}}},

@@ -14,6 +14,7 @@ from typing import Any
 from kbuild.aot.capture.records import CapturedKernel, CapturedVariant
 from kbuild.aot.manifest.kinds import Name
 from kbuild.aot.manifest.model import DTYPES, TYPE_WORDS, Value
+from kbuild.aot.manifest.schema import DESCRIPTOR
 from kbuild.aot.manifest.schema_values import VALUE
 from kbuild.options import by_name
 
@@ -176,6 +177,8 @@ def _leaves(name: str, given: Any, parameter: str) -> Iterator[Leaf]:
         return
     text = str(given)
     if text.startswith("tensordesc<"):
+        if not re.fullmatch(DESCRIPTOR, text):
+            raise Unsupported(f"{parameter} is a {text}, which is no type of a manifest")
         yield Leaf(name, "", text.replace(" ", ""), "", parameter)
         return
     match = _TYPE.fullmatch(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -106,7 +107,10 @@ def module_of(function: Any) -> str:
     if module not in ("__main__", "__mp_main__") or not isinstance(function, types.FunctionType):
         return module
     spec = function.__globals__.get("__spec__")  # That of `python -m`.
-    return spec.name if spec else os.path.splitext(os.path.basename(function.__code__.co_filename))[0]
+    if spec:
+        return spec.name
+    stem = os.path.splitext(os.path.basename(function.__code__.co_filename))[0]
+    return re.sub(r"\W|^(?=\d)", "_", stem)  # A program's file may be called 01-intro.py, which no module is.
 
 
 def _inner(function: Any) -> types.FunctionType | None:

@@ -92,6 +92,37 @@ else:
 print("served")
 """
 
+COMPILED = """\
+import sys
+from pathlib import Path
+
+import torch
+import adopt
+adopt.install(strict=True)
+import tiny_ops
+
+def step(x, y, weight, rows, scale):
+    total = tiny_ops.lerp(tiny_ops.add(x.sin(), y), y, weight) * 2
+    return total, tiny_ops.gelu(total), tiny_ops.softmax(rows * 2), tiny_ops.rms_norm(rows, scale) + 1
+
+def some(*shape):
+    return torch.randn(*shape, device="cuda")
+
+for options in ({}, {"dynamic": True}, {"mode": "reduce-overhead"}):
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True, **options)
+    for size in (4096, 8192, 4096, 4096):
+        args = some(size), some(size), some(size), some(8, 512), some(512)
+        for found, right in zip(compiled(*args), step(*args)):
+            assert torch.allclose(found, right, rtol=1e-5, atol=1e-5), options
+eager = torch.compile(step, backend="aot_eager", fullgraph=True)(*args)
+assert all(map(torch.allclose, eager, step(*args)))
+programs = [path.read_text() for path in Path(sys.argv[1]).rglob("*.py")]
+launches = [text for text in programs if "library_tiny_ops_elementwise_add_kernel[" in text]
+assert len(launches) >= 2 and not any("user_autotune" in text for text in programs)
+print("served")
+"""
+
 
 @pytest.fixture(scope="module")
 def project(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -104,6 +135,7 @@ def project(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(folder / "site")
     (folder / "served.py").write_text(USE)
+    (folder / "compiled.py").write_text(COMPILED)
     return folder
 
 
@@ -111,11 +143,23 @@ def project(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_library_runs_over_its_wheel(project: Path, way: str) -> None:
     if way == "with" and importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed")
+    run(project, "served.py", way)
+
+
+def test_compiled_graphs_ask_the_package(project: Path) -> None:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    folder = project / "inductor"
+    run(project, "compiled.py", str(folder), TORCHINDUCTOR_CACHE_DIR=str(folder))
+
+
+def run(project: Path, program: str, argument: str, **environment: str) -> None:
+    """Runs a program over the wheel, beside the library."""
     paths = os.pathsep.join([str(project / "site"), str(project)])
     done = subprocess.run(
-        [sys.executable, "served.py", way],
+        [sys.executable, program, argument],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -83,6 +83,7 @@ _SERVING = {
             "compiled",
             "facts",
             "functions",
+            "graphs",
             "guards",
             "install",
             "launches",

@@ -16,6 +16,7 @@ from typing import Any
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.origin import module_of, origin, watched
 from kbuild.aot.capture.serving.functions import Function
+from kbuild.aot.capture.serving.graphs import join_graphs
 from kbuild.aot.capture.serving.guards import Guard, launched_by, tuned_by, unchanged, without_hooks
 from kbuild.aot.capture.serving.live import Call, Live
 from kbuild.aot.capture.serving.recording import Misses
@@ -154,6 +155,12 @@ class _Hooks:
         """Empty, but while tuners of any thread are trying."""
         self._jit_run = cls.run = self._jit(cls.run)
         cls.__getitem__ = self._at(cls.__getitem__)
+        join_graphs(self.is_asked)
+
+    def is_asked(self, kernel: Any) -> bool:
+        """Whether a launch of a kernel is a package's business: it has the kernel, or refuses all that it does not have."""
+        packages: tuple[Package, ...] = getattr(self._cls, _PACKAGES)
+        return any(package.strict for package in packages) or bool(self._lives(packages, kernel))
 
     def join_tuners(self, module: ModuleType) -> None:
         """Puts those of `triton.runtime.autotuner` there, once."""

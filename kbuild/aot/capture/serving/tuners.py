@@ -61,6 +61,8 @@ def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
         answer = _described(live, call, tuner, others)
         if answer is not None:
             return answer
+    if len(tuner.configs) == 1 and not callable(call.grid):
+        return _only(live, call, tuner, others)
     found, values, options = _choice(live, call, open_names, others)
     return Answer(live, found, values, options, _pre_hook(live, tuner, found, call))
 
@@ -84,6 +86,16 @@ def _described(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) ->
             tuner.best_config = config
             return Answer(live, found, values, options)
     return None
+
+
+def _only(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) -> Answer:
+    """The answer to a call of a tuner that has no choice, whose grid may be for its configuration alone: so it is where torch has
+    computed both."""
+    config = tuner.configs[0]
+    values, options = live.bind(call.args, evaluated(call, config.all_kwargs(), heuristics))
+    found = live.function.find(values, options, call.warmup)
+    tuner.best_config = config
+    return Answer(live, found, values, options, getattr(config, "pre_hook", None))
 
 
 def _choice(

@@ -9,7 +9,9 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from kbuild.aot.manifest.load import load
 from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.conftest import STAND_IN
 from tests.cli.adopting.serving.conftest import compiled, taken
+from tests.cli.adopting.serving.inductor import Program, put_inductor
 from tests.cli.adopting.serving.tensors import Tensor
 from tests.cli.adopting.serving.tuned_library import OPS, USE
 
@@ -159,3 +162,43 @@ def test_what_only_a_heuristic_could_say_has_to_be_given(served: Any, driver: Fa
         kernel[(11,)](x, out, 700, 2.0)
     kernel[lambda meta: (-(-700 // meta["BLOCK"]),)](x, out, 700, 2.0, EVEN=False)
     assert (out.copy_to_host() == 2).all()
+
+
+@pytest.mark.parametrize(("n", "threads"), [(640, 64), (6400, 256)])
+def test_a_graph_launches_the_tuner_with_the_grid_of_its_choice(
+    served: Any, driver: FakeDriver, tmp_path: Path, n: int, threads: int
+) -> None:
+    put_inductor(torch := ModuleType("torch"), tmp_path)
+    sys.modules["torch"] = torch
+    tuner = served.scale_kernel
+    # Torch adds what heuristics compute to each configuration, and makes another tuner of these.
+    configs = [copy(config) for config in tuner.configs]
+    for config in configs:
+        config.kwargs = {**config.kwargs, "EVEN": n % config.kwargs["BLOCK"] == 0}
+    grids = [(-(-n // config.kwargs["BLOCK"]), 1, 1) for config in configs]
+    ir: Any = importlib.import_module("torch._inductor.ir")
+    given = {"x": ir.Buffer("x"), "out": ir.Buffer("out"), "n": n, "factor": 3.0}
+    kernel = SimpleNamespace(fn=tuner.fn.fn, configs=configs)
+    ir.UserDefinedTritonKernel(kernel, grids, given).codegen(program := Program())
+    assert "[lambda meta: {(64,): (" in program.lines[0] and "}[meta['BLOCK'],]]" in program.lines[0]
+
+    def launch(x: Tensor, out: Tensor, _: Any) -> None:
+        assert program.run(x=x, out=out) == 0
+
+    x, out, found = run(driver, launch, n, None)
+    assert (out == x * 3).all() and found == threads
+    assert driver.launches[-1].grid == grids[(64, 256).index(threads)]
+
+
+def test_a_configuration_that_is_the_only_one_is_taken(served: Any, driver: FakeDriver) -> None:
+    tuner = copy(served.scale_kernel)
+    tuner.configs = [config for config in tuner.configs if config.kwargs["BLOCK"] == 128]
+
+    def launch(x: Tensor, out: Tensor, factor: float) -> None:
+        tuner[(x.shape[0] // 128,)](x, out, x.shape[0], factor)
+
+    x, out, found = run(driver, launch, 6400, 2.0)
+    assert (out == x * 2).all() and found == 256
+    # The size's own choice is another block, for which this grid would be wrong.
+    with pytest.raises(served.package.dispatch.NoVariantError, match="BLOCK"):
+        run(driver, launch, 640, 2.0)

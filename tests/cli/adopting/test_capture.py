@@ -61,6 +61,49 @@ def test_what_a_tuner_tries_is_not_what_was_asked_for(record: Recording) -> None
     assert small.tuned == ("BLOCK", "num_ctas", "num_stages", "num_warps") and small.derived == ("EVEN",)
 
 
+def test_all_processes_take_what_one_of_their_tuners_has_chosen(record: Recording) -> None:
+    program = """\
+import os, subprocess, sys
+from lib.ops import Tensor, scale, scale_kernel
+
+scale(Tensor(640))
+if len(sys.argv) == 1:
+    other = {**os.environ, "STAND_IN_FASTEST": "1"}
+    subprocess.run([sys.executable, __file__, "other"], check=True, env=other)
+else:
+    assert scale_kernel.best_config is scale_kernel.configs[0] and len(scale_kernel.configs) == 2
+    scale(Tensor(64))
+"""
+    found = record(program=program)
+    assert len(found.processes) == 2
+    chosen = {
+        launch["key"]["n"]: variant.constexprs["BLOCK"]
+        for variant in of(found, "scale_kernel")
+        for launch in variant.launches.values()
+    }
+    assert chosen == {640: 64, 64: 128}
+
+
+def test_a_tuner_chooses_for_each_type(record: Recording) -> None:
+    # Types of descriptors are no part of Triton's key, and none at all of the stand-in's.
+    program = """\
+import os
+from lib.ops import Tensor, scale, scale_kernel
+
+scale(Tensor(640, dtype="fp16"))
+os.environ["STAND_IN_FASTEST"] = "1"
+scale(Tensor(640, dtype="fp32"))
+assert scale_kernel.best_config is scale_kernel.configs[1] and len(scale_kernel.cache) == 1
+scale(Tensor(640, dtype="fp16"))
+assert scale_kernel.best_config is scale_kernel.configs[0]
+"""
+    found = of(record(program=program), "scale_kernel")
+    assert {one.args["x"]: (one.constexprs["BLOCK"], one.count) for one in found} == {
+        "*fp16:16": (64, 2),
+        "*fp32:16": (128, 1),
+    }
+
+
 def test_every_key_of_a_tuner_is_kept(record: Recording) -> None:
     program = "from lib.ops import Tensor, scale\nfor n in range(16, 1000, 16): scale(Tensor(n))\n"
     variants = of(record(program=program), "scale_kernel")

@@ -6,14 +6,13 @@ import atexit
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from kbuild.aot.capture.hook.decorators import is_tuner, tuning_key
 from kbuild.aot.capture.hook.fake_device import use
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.recorder import MOST_KEYS, Recorder
+from kbuild.aot.capture.hook.shared_choices import SharedChoices
 
 
 def install(folder: str, device: str = "") -> None:
@@ -46,7 +45,7 @@ class _Capture:
         self._folder = folder
         self._device = device
         self._around = _Around()
-        self._keys: set[tuple[int, Any]] = set()
+        self._choices = SharedChoices(folder, MOST_KEYS)
         self._recorder: Recorder | None = None
 
     @property
@@ -65,11 +64,11 @@ class _Capture:
 
     def autotuner(self, module: ModuleType) -> None:
         """`triton.runtime.autotuner`: which launches are trials, and what a tuner or a heuristic has chosen."""
-        for name in ("Autotuner", "Heuristics"):
-            cls: Any = module.__dict__[name]
-            cls.run = self._inside(cls.run)
-        cls = module.__dict__["Autotuner"]
-        cls._bench = _trying(cls._bench, self._around)
+        tuner: Any = module.__dict__["Autotuner"]
+        heuristics: Any = module.__dict__["Heuristics"]
+        tuner.run = self._inside(self._choosing(tuner.run))
+        heuristics.run = self._inside(heuristics.run)
+        tuner._bench = _trying(tuner._bench, self._around)
 
     def compiler(self, module: ModuleType) -> None:
         """`triton.compiler`: what is compiled, but not for a launch of a kernel, as by torch's compiler."""
@@ -80,15 +79,22 @@ class _Capture:
             if one is not None:
                 one.__dict__["compile"] = made
 
+    def _choosing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Autotuner.run`, which chooses as other processes of the capture have."""
+        around, choices = self._around, self._choices
+
+        def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            if around.trials:
+                return original(tuner, *args, **kwargs)
+            around.is_new_key = choices.is_new(tuner, args, kwargs) or around.is_new_key
+            return choices.run(original, tuner, args, kwargs)
+
+        return run
+
     def _inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        around, keys = self._around, self._keys
+        around = self._around
 
         def run(decorator: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_tuner(decorator) and not around.trials and len(keys) < MOST_KEYS:
-                with suppress(Exception):  # Of a library's own tuner, which is another than Triton's.
-                    key = (id(decorator), tuning_key(decorator, args, kwargs))
-                    around.is_new_key = around.is_new_key or key not in keys
-                    keys.add(key)
             around.decorators.append(decorator)
             try:
                 return original(decorator, *args, **kwargs)

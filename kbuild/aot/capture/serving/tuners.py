@@ -69,23 +69,33 @@ def _answer(live: Live, call: Call, decorators: Sequence[Any]) -> Answer:
 
 def _described(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) -> Answer | None:
     """The answer to a call with tensor descriptors whose blocks are set by the hooks of configurations: these are called, one
-    after the other, until a launch has such blocks.  None where no configuration has a hook, or none leads to a launch."""
+    after the other, until a launch has such blocks that was captured for such a size, or else the first that has such blocks.
+    None where no configuration has a hook, or none leads to a launch."""
+    fitting: list[tuple[Any, Mapping[str, Any], Answer]] = []
     for config in tuner.configs:
         hook = getattr(config, "pre_hook", None)
         if hook is None or not live.function.has_config(config.all_kwargs()):
             continue
         given = evaluated(call, config.all_kwargs(), heuristics)
         values, options = live.bind(call.args, given)
-        hook({**dict(zip(tuner.arg_names, call.args)), **given})
+        named = {**dict(zip(tuner.arg_names, call.args)), **given}
+        hook(named)
         try:
             found = live.function.find(values, options, call.warmup)
             _check_pruning(live, tuner, config, call)
         except Misfit:
             continue
         if found.row.is_exact:
-            tuner.best_config = config
-            return Answer(live, found, values, options)
-    return None
+            fitting.append((config, named, Answer(live, found, values, options)))
+            if not is_unseen(tuner, found, call):
+                fitting = fitting[-1:]
+                break
+    if not fitting:
+        return None
+    config, named, answer = fitting[0]
+    config.pre_hook(named)  # The blocks are those of the configuration that was tried last.
+    tuner.best_config = config
+    return answer
 
 
 def _only(live: Live, call: Call, tuner: Any, heuristics: Sequence[Any]) -> Answer:

@@ -34,6 +34,13 @@ def rows(args):
 
 
 tuned = triton.autotune([triton.Config({"BLOCK": size}, pre_hook=rows) for size in (4, 16, 8)], key=[])(double_kernel)
+
+
+@triton.autotune([triton.Config({"BLOCK": size}, pre_hook=rows) for size in (16, 8)], key=["n"])
+@triton.jit
+def triple_kernel(x, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    out.store([row, 0], x.load([row, 0]) * 3)
 """
 
 MANIFEST = """\
@@ -56,6 +63,20 @@ matrix = { dtype = ["fp32"], BLOCK = [8, 16] }
 config = [{ num_warps = 4 }]
 """
 
+TRIPLE = """
+[[kernel]]
+name = "triple_SIZE"
+source = "described.py"
+digest = "DIGEST"
+serves = "described:triple_kernel"
+function = "triple_kernel"
+seen = { n = [SEEN] }
+grid = ["programs"]
+grid_args = { programs = "i32" }
+args = { "x, out" = "tensordesc<fp32[SIZE, 64]>", n = "i32" }
+config = [{ BLOCK = SIZE, num_warps = 4 }]
+"""
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any, FakeDriver]]:
@@ -63,7 +84,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any, F
     folder = tmp_path_factory.mktemp("described")
     (folder / "described.py").write_text(OPS)
     digest = static_digest(folder / "described.py", "double_kernel")
-    (folder / "kernels.toml").write_text(MANIFEST.replace("DIGEST", digest))
+    text = MANIFEST.replace("DIGEST", digest)
+    for size, seen in (("16", "32"), ("8", "64")):
+        digest = static_digest(folder / "described.py", "triple_kernel")
+        text += TRIPLE.replace("DIGEST", digest).replace("SIZE", size).replace("SEEN", seen)
+    (folder / "kernels.toml").write_text(text)
     result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
@@ -119,3 +144,15 @@ def test_hooks_of_configurations_set_blocks(made: Any) -> None:
     library.tuned[lambda meta: seen.append(meta["BLOCK"]) or (32 // meta["BLOCK"],)](*ends)
     assert (out.numpy() == 2 * x).all() and seen == [16]
     assert library.tuned.best_config.kwargs == {"BLOCK": 16}
+
+
+@pytest.mark.parametrize(("n", "block"), [(32, 16), (64, 8), (128, 16)])
+def test_among_launches_with_other_blocks_the_size_decides(made: Any, n: int, block: int) -> None:
+    library, _, driver = made
+    descriptor = sys.modules["triton.tools.tensor_descriptor"].__dict__["TensorDescriptor"]
+    x = np.random.default_rng(0).standard_normal((n, 64)).astype(np.float32)
+    out = Tensor(driver.empty(x.shape, np.float32))
+    ends = [descriptor.from_tensor(tensor, [1, 1]) for tensor in (Tensor(driver.array(x)), out)]
+    library.triple_kernel[lambda meta: (n // meta["BLOCK"],)](*ends, n)
+    assert (out.numpy() == 3 * x).all() and driver.launches[-1].grid[0] == n // block
+    assert ends[0].block_shape == [block, 64] and library.triple_kernel.best_config.kwargs == {"BLOCK": block}

@@ -84,6 +84,23 @@ else:
     assert chosen == {640: 64, 64: 128}
 
 
+def test_a_process_waits_for_another_that_tries_the_same_configurations(record: Recording) -> None:
+    program = """\
+import os, subprocess, sys, time
+from lib.ops import Tensor, scale, scale_kernel
+
+if len(sys.argv) == 1:
+    ways = [{**os.environ, "STAND_IN_FASTEST": str(number % 2)} for number in range(6)]
+    made = [subprocess.Popen([sys.executable, __file__, "one"], env=way) for way in ways]
+    sys.exit(max(one.wait() for one in made))
+bench = type(scale_kernel)._bench
+type(scale_kernel)._bench = lambda *args, **kwargs: time.sleep(0.1) or bench(*args, **kwargs)
+scale(Tensor(640))
+"""
+    found = record(program=program)
+    assert len(found.processes) == 6 and [variant.count for variant in of(found, "scale_kernel")] == [6]
+
+
 def test_a_tuner_chooses_for_each_type(record: Recording) -> None:
     # Types of descriptors are no part of Triton's key, and none at all of the stand-in's.
     program = """\

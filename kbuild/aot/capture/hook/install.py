@@ -45,7 +45,6 @@ class _Capture:
         self._folder = folder
         self._device = device
         self._around = _Around()
-        self._choices = SharedChoices(folder, MOST_KEYS)
         self._recorder: Recorder | None = None
 
     @property
@@ -64,9 +63,10 @@ class _Capture:
 
     def autotuner(self, module: ModuleType) -> None:
         """`triton.runtime.autotuner`: which launches are trials, and what a tuner or a heuristic has chosen."""
+        choices = SharedChoices(self._folder, MOST_KEYS)
         tuner: Any = module.__dict__["Autotuner"]
         heuristics: Any = module.__dict__["Heuristics"]
-        tuner.run = self._inside(self._choosing(tuner.run))
+        tuner.run = self._inside(self._choosing(tuner.run, choices))
         heuristics.run = self._inside(heuristics.run)
         tuner._bench = _trying(tuner._bench, self._around)
 
@@ -79,9 +79,9 @@ class _Capture:
             if one is not None:
                 one.__dict__["compile"] = made
 
-    def _choosing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _choosing(self, original: Callable[..., Any], choices: SharedChoices) -> Callable[..., Any]:
         """`Autotuner.run`, which chooses as other processes of the capture have."""
-        around, choices = self._around, self._choices
+        around = self._around
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             if around.trials:

@@ -7,11 +7,12 @@ is launched by what was chosen for another one is then captured with one choice 
 from __future__ import annotations
 
 import copy
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kbuild.aot.capture.hook.decorators import tuning_key
@@ -20,6 +21,8 @@ from kbuild.aot.capture.hook.plain import plain
 
 _FOLDER = "choices"
 """Where they are in the folder of a capture: a file for each."""
+_LONGEST = 1 << 16
+"""Bytes of a configuration."""
 
 
 class SharedChoices:
@@ -27,6 +30,8 @@ class SharedChoices:
 
     def __init__(self, folder: str, most: int) -> None:
         self._folder = os.path.join(folder, _FOLDER)
+        with suppress(OSError):
+            os.makedirs(self._folder, exist_ok=True)
         self._most = most
         self._asked: dict[Any, Any] = {}
         """Tuners, which are kept so that no other gets their identity, by this and what they were asked."""
@@ -48,16 +53,15 @@ class SharedChoices:
                 or len(self._chosen) >= self._most
             ):
                 return original(tuner, *args, **kwargs)
-            path = os.path.join(self._folder, self._name(tuner, question))
-            config = _read(path, tuner)
-            if config is None:
-                made = _tuned(original, tuner, args, kwargs)
-                config = tuner.best_config
-                if any(one is config for one in tuner.configs):
-                    _write(path, config)
-                    # Another process may have been first: its choice is that of later launches.
-                    self._chosen[question] = _with(tuner, configs=[_read(path, tuner) or config])
-                return made
+            with _held(os.path.join(self._folder, self._name(tuner, question))) as file:
+                config = _read(file, tuner)
+                if config is None:
+                    made = _tuned(original, tuner, args, kwargs)
+                    config = tuner.best_config
+                    if any(one is config for one in tuner.configs):
+                        _write(file, config)
+                        self._chosen[question] = _with(tuner, configs=[config])
+                    return made
             known = self._chosen[question] = _with(tuner, configs=[config])
         made = original(known, *args, **kwargs)
         tuner.best_config = known.configs[0]
@@ -121,22 +125,30 @@ def _said(config: Any) -> Any:
     return json.loads(json.dumps({name: plain(value) for name, value in config.all_kwargs().items()}))
 
 
-def _read(path: str, tuner: Any) -> Any:
-    """The configuration that a file names; None where there is no such file, or it is being written."""
+@contextmanager
+def _held(path: str) -> Iterator[int]:
+    """A file that no other process has; one that tries the same configurations is waited for, as long as trying them here would
+    take.  Below zero where there can be no file, as of a capture that has ended before its last process."""
+    handle = -1
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     try:
-        with open(path, encoding="utf-8") as file:
-            said = json.load(file)
+        yield handle
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _read(file: int, tuner: Any) -> Any:
+    """The configuration that a file names; None where it is new, or that of a process that was killed."""
+    try:
+        said = json.loads(os.pread(file, _LONGEST, 0))
     except (OSError, ValueError):
         return None
     return next((one for one in tuner.configs if _said(one) == said), None)
 
 
-def _write(path: str, config: Any) -> None:
-    """Writes a choice, if no process was before."""
+def _write(file: int, config: Any) -> None:
     with suppress(OSError):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(handle, json.dumps(_said(config)).encode())
-        finally:
-            os.close(handle)
+        os.pwrite(file, json.dumps(_said(config)).encode(), 0)

@@ -20,7 +20,7 @@ from kbuild.tensor_map import TensorMapType
 _ALIGNMENT = 256
 """Bytes of the smallest allocation."""
 _SHARED_WITHOUT_OPTIN = 48 * 1024
-_CODED = {"bf16": "bf16", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5"}
+_CODED = {"bf16": "bf16", "f8E4M3FN": "fp8e4nv", "f8E4M3B15": "fp8e4b15", "f8E5M2": "fp8e5"}
 """Types of parameters that numpy lacks, by their names in the IR; in signatures."""
 _IR_NAMES = {name: str(dtype.ir) for name, dtype in BY_SIGNATURE_NAME.items()}
 """Parameters of kernels in CUDA C++ have the types of their signatures."""

@@ -32,9 +32,10 @@ def operand(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray | B
     values = small_integers(rng, *shape, low=-2, high=3)
     if dtype == "bf16":
         return bf16(values)
-    if dtype in ("fp8e4nv", "fp8e5"):
+    if dtype.startswith("fp8"):
         table = {
             "fp8e4nv": {-2: 0xC0, -1: 0xB8, 0: 0, 1: 0x38, 2: 0x40},
+            "fp8e4b15": {-2: 0xF8, -1: 0xF0, 0: 0, 1: 0x70, 2: 0x78},
             "fp8e5": {-2: 0xC0, -1: 0xBC, 0: 0, 1: 0x3C, 2: 0x40},
         }
         return Bits(np.vectorize(table[dtype].get)(values.astype(int)).astype(np.uint8), dtype)

@@ -37,7 +37,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class Bits:
-    """An array of a type that numpy lacks, as its bits: `bf16` in uint16, `fp8e4nv` and `fp8e5` in uint8."""
+    """An array of a type that numpy lacks, as its bits: `bf16` in uint16, the fp8 types in uint8."""
 
     data: np.ndarray
     type_name: str
@@ -55,7 +55,7 @@ def numbers(array: np.ndarray | Bits) -> np.ndarray:
         return array.astype(np.float64)
     if array.type_name == "bf16":
         return (array.data.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    bias, mantissa = {"fp8e4nv": (7, 3), "fp8e5": (15, 2)}[array.type_name]
+    bias, mantissa = {"fp8e4nv": (7, 3), "fp8e4b15": (15, 3), "fp8e5": (15, 2)}[array.type_name]
     raw = array.data.astype(np.int64)
     exponent, fraction = (raw & 0x7F) >> mantissa, raw & ((1 << mantissa) - 1)
     scaled = np.where(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from zoo.arrays import poisoned, small_integers
+from zoo.arrays import POISON, poisoned, small_integers
 from zoo.case import Bits, Case, bf16, numbers
 
 
@@ -95,7 +97,104 @@ def _cut_case(kind: str, source: type) -> Case:
     return Case(name, "elementwise.py", "narrow_to_bytes", make, _cut_to(of_bytes), {"BLOCK": 256})
 
 
+_BYTES = np.arange(256, dtype=np.uint8)
+_E4B15 = numbers(Bits(_BYTES[:128], "fp8e4b15"))
+"""The numbers of fp8e4b15 from zero on, which has no others than these and their opposites."""
+
+
+def _to_e4b15(x: np.ndarray) -> np.ndarray:
+    """The nearest of the numbers up to 1.75, of two equally near the larger; 1.75 for NaN."""
+    known = _E4B15[:127]
+    sizes = np.minimum(np.where(np.isnan(x), np.inf, np.abs(x.astype(np.float64))), known[-1])
+    above = np.minimum(np.searchsorted(known, sizes), 126)
+    below = np.maximum(above - 1, 0)
+    nearest = np.where(known[above] - sizes <= sizes - known[below], known[above], known[below])
+    return np.copysign(nearest, x)
+
+
+def _e4b15_case(name: str, x: Callable[[], np.ndarray | Bits], y: np.ndarray | Bits, block: int) -> Case:
+    """Conversions of all numbers that there are, or of a wider type those around what its conversion rounds."""
+    count = y.data.size if isinstance(y, Bits) else y.size
+
+    def expect(x, **_):
+        found = numbers(x)
+        return {"y": _to_e4b15(found) if name.endswith("to_e4b15") else found}
+
+    return Case(
+        name,
+        "elementwise.py",
+        "convert_all",
+        lambda _: {"x": x(), "y": y},
+        expect,
+        {"BLOCK": block},
+        grid=(count // block,),
+    )
+
+
+def _around_e4b15() -> np.ndarray:
+    """Numbers of fp32: those of the type, the middles, their neighbours, and what is too large or too small."""
+    middles = (_E4B15[1:127] + _E4B15[:126]) / 2
+    exact = np.concatenate([_E4B15, middles]).astype(np.float32)
+    zero, infinity = np.float32(0), np.float32(np.inf)
+    near = np.concatenate([exact, np.nextafter(exact, zero), np.nextafter(exact, infinity)])
+    ends = np.array([np.inf, np.nan, 1e30, 1e-30, 65504, 65520, 1.8125, 3.0], np.float32)
+    filled = np.concatenate([near, ends])
+    return np.resize(np.concatenate([filled, -filled[~np.isnan(filled)]]), 2048)
+
+
+def _e4b15_bits() -> Case:
+    outs = ("same", "sizes", "opposites", "chosen")
+
+    def expect(x, **_):
+        values, places = numbers(Bits(x, "fp8e4b15")), np.arange(256)
+        # 0.3 becomes 0.3125, where it is not read.
+        some = np.where(places % 3 == 0, values, 0.3125)
+        chosen = np.where(places % 2 == 0, some, values)
+        return {"same": values, "sizes": np.abs(values), "opposites": -values, "chosen": chosen}
+
+    return Case(
+        "e4b15_bits",
+        "elementwise.py",
+        "bytes_as_numbers",
+        lambda _: {
+            "x": _BYTES.copy(),
+            **{name: Bits(poisoned(256, dtype=np.uint8), "fp8e4b15") for name in outs},
+        },
+        expect,
+        {"BLOCK": 256},
+    )
+
+
+_HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 CASES = [
+    *(
+        _e4b15_case(
+            f"e4b15_to_{name}{'' if block == 256 else '_alone'}",
+            lambda: Bits(_BYTES.copy(), "fp8e4b15"),
+            bf16(np.full(256, POISON)) if name == "bf16" else poisoned(256, dtype=np.dtype(name)),
+            block,
+        )
+        for name, block in (
+            ("float16", 256),
+            ("float32", 256),
+            ("float64", 256),
+            ("bf16", 256),
+            ("float16", 1),
+        )
+    ),
+    _e4b15_case(
+        "fp16_to_e4b15", lambda: _HALVES.copy(), Bits(poisoned(1 << 16, dtype=np.uint8), "fp8e4b15"), 4096
+    ),
+    *(
+        _e4b15_case(
+            f"{name}_to_e4b15",
+            lambda kind=kind: bf16(_around_e4b15()) if kind is None else _around_e4b15().astype(kind),
+            Bits(poisoned(2048, dtype=np.uint8), "fp8e4b15"),
+            1024,
+        )
+        for name, kind in (("fp32", np.float32), ("fp64", np.float64), ("bf16", None))
+    ),
+    _e4b15_bits(),
     *(_cut_case(kind, source) for kind in ("fp8e4nv", "fp8e5") for source in (np.float32, np.float64)),
     Case(
         "integers",

@@ -25,6 +25,7 @@ DTYPES = (
     "fp32",
     "fp64",
     "fp8e4nv",
+    "fp8e4b15",
     "fp8e5",
     "i1",
     "i8",
@@ -60,7 +61,7 @@ TORCH_DTYPES = {
 """Attributes of the module torch, and their element types."""
 
 TYPE_WORDS = {name: type_ for name, type_ in TORCH_DTYPES.items() if type_ in DTYPES}
-TYPE_WORDS |= {"int1": "i1", "float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}
+TYPE_WORDS |= {"int1": "i1"} | {f"float8{form}": f"fp8{form}" for form in ("e4nv", "e4b15", "e5")}
 """Attributes of the modules torch and triton.language, and the words that manifests have for them."""
 
 LANGUAGES = (TRITON, CUDA)

@@ -66,5 +66,6 @@ def _asked(
 
 def _signature_name(element: str | None) -> str | None:
     """A type of elements as signatures spell it; those of dumps have MLIR's names."""
-    spelled = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5"}
+    spelled = {"f16": "fp16", "f32": "fp32", "f64": "fp64"}
+    spelled |= {"f8E4M3FN": "fp8e4nv", "f8E4M3B15": "fp8e4b15", "f8E5M2": "fp8e5"}
     return spelled.get(element, element) if element is not None else None

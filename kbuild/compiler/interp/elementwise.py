@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.compiler.interp.formats import Array, decode, encode, memory_dtype, round_to, value_dtype, widened
+from kbuild.compiler.interp.formats import (
+    Array,
+    decode,
+    encode,
+    memory_dtype,
+    round_away,
+    round_to,
+    value_dtype,
+    widened,
+)
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.types import (
@@ -322,6 +331,9 @@ def extf(op: Op, a: Array) -> Array:
 
 @_named
 def truncf(op: Any, a: Array) -> Array:
+    element = element_of(op.type)
+    if op.rounding == "rna" and isinstance(element, FloatType):
+        return round_away(a, element)
     return round_to(a, op.type, toward_zero=op.rounding == "rtz")
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from kbuild.compiler.ir.types import (
     BF16,
+    F8E4M3B15,
     F8E4M3FN,
     F8E5M2,
     F16,
@@ -42,6 +43,7 @@ _SIGNATURE_FLOATS = {
     "fp32": F32,
     "fp64": F64,
     "fp8e4nv": F8E4M3FN,
+    "fp8e4b15": F8E4M3B15,
     "fp8e5": F8E5M2,
 }
 
@@ -136,6 +138,16 @@ def round_to(values: Array, type_: Type, toward_zero: bool = False) -> Array:
     return rounded
 
 
+def round_away(values: Array, type_: FloatType) -> Array:
+    """Numbers as an 8-bit type without NaN takes them by `rna`: what is beyond the last but one, and NaN, becomes
+    that."""
+    sizes = np.abs(np.asarray(values, np.float64))
+    limit = float(_small_table(type_)[type_.largest_code - 1])
+    sizes = np.where(np.isnan(sizes), limit, np.minimum(sizes, limit))
+    step = _small_step(sizes, type_)
+    return np.copysign(np.floor(sizes / step + 0.5) * step, values).astype(np.float32)
+
+
 def _rounded(values: Array, type_: Type, toward_zero: bool) -> Array:
     element = element_of(type_)
     if toward_zero and element != F32 and np.asarray(values).dtype == np.float64:
@@ -167,42 +179,33 @@ def poison(type_: Type, shape: tuple[int, ...]) -> Array:
     return np.full(shape, int.from_bytes(b"\xa5" * dtype.itemsize, "little", signed=True), dtype)
 
 
-def _smallest_exponent(type_: FloatType) -> int:
-    """The exponent of the smallest normal number."""
-    return 2 - (1 << (type_.exponent_bits - 1))
-
-
 @cache
 def _small_table(type_: FloatType) -> Array:
     """The values of all 256 codes of an 8-bit type."""
     mantissa = type_.mantissa_bits
     codes = np.arange(128)
     exponent, fraction = codes >> mantissa, codes & ((1 << mantissa) - 1)
-    normal = (fraction + (1 << mantissa)) * np.exp2(_smallest_exponent(type_) + exponent - 1.0 - mantissa)
-    positive = np.where(
-        exponent == 0, fraction * np.exp2(_smallest_exponent(type_) - float(mantissa)), normal
-    )
-    if type_.name == "f8E4M3FN":
-        positive[127] = np.nan
-    else:
-        infinity = ((1 << type_.exponent_bits) - 1) << mantissa
-        positive[infinity] = np.inf
-        positive[infinity + 1 :] = np.nan
+    normal = (fraction + (1 << mantissa)) * np.exp2(float(-type_.bias - mantissa) + exponent)
+    positive = np.where(exponent == 0, fraction * np.exp2(1.0 - type_.bias - mantissa), normal)
+    positive[type_.largest_code + 1 :] = np.nan
+    if type_.specials == "ieee":
+        positive[type_.largest_code + 1] = np.inf
     return np.concatenate([positive, -positive]).astype(np.float32)
 
 
-def _largest(type_: FloatType) -> float:
-    table = _small_table(type_)
-    return float(table[np.isfinite(table)].max())
+def _small_step(magnitudes: Array, type_: FloatType) -> Array:
+    """The distance of an 8-bit type's numbers from one to the next, where some float64 numbers are."""
+    with np.errstate(all="ignore"):
+        exponent = np.maximum(np.floor(np.log2(magnitudes)), 1 - type_.bias)
+    return np.exp2(exponent - type_.mantissa_bits)
 
 
 def _round_small(values: Array, type_: FloatType, toward_zero: bool) -> Array:
     magnitude = np.abs(values).astype(np.float64)
     with np.errstate(all="ignore"):
-        exponent = np.maximum(np.floor(np.log2(magnitude)), _smallest_exponent(type_))
-        step = np.exp2(exponent - type_.mantissa_bits)
+        step = _small_step(magnitude, type_)
         rounded = (np.trunc if toward_zero else np.rint)(magnitude / step) * step
-    rounded = np.minimum(np.where(np.isinf(magnitude), np.inf, rounded), _largest(type_))
+    rounded = np.minimum(np.where(np.isinf(magnitude), np.inf, rounded), type_.largest)
     return np.copysign(rounded, values).astype(np.float32)
 
 

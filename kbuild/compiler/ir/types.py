@@ -36,6 +36,22 @@ class FloatType(Type):
     exponent_bits: int
     mantissa_bits: int
     """Stored bits of the significand."""
+    bias: int
+    """What stored exponents are larger by."""
+    specials: str = "ieee"
+    """What the last exponent is for: infinity and NaN (`ieee`), numbers and one NaN (`nan`), or numbers (`none`)."""
+
+    @property
+    def largest_code(self) -> int:
+        """The bits of the largest number; above them are infinity and NaN."""
+        last = (1 << self.exponent_bits + self.mantissa_bits) - 1
+        return last - {"ieee": 1 << self.mantissa_bits, "nan": 1, "none": 0}[self.specials]
+
+    @property
+    def largest(self) -> float:
+        """The largest number."""
+        exponent, fraction = divmod(self.largest_code, 1 << self.mantissa_bits)
+        return (1 + fraction * 2.0**-self.mantissa_bits) * 2.0 ** (exponent - self.bias)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -45,14 +61,18 @@ class FloatType(Type):
 
 
 I1, I8, I16, I32, I64 = (IntType(bits) for bits in (1, 8, 16, 32, 64))
-F8E4M3FN = FloatType("f8E4M3FN", 8, 4, 3)
-F8E5M2 = FloatType("f8E5M2", 8, 5, 2)
-F16 = FloatType("f16", 16, 5, 10)
-BF16 = FloatType("bf16", 16, 8, 7)
-F32 = FloatType("f32", 32, 8, 23)
-F64 = FloatType("f64", 64, 11, 52)
+F8E4M3FN = FloatType("f8E4M3FN", 8, 4, 3, 7, "nan")
+F8E4M3B15 = FloatType("f8E4M3B15", 8, 4, 3, 15, "none")
+"""Triton's own: an f16 without its last seven bits, below 2.  No hardware knows it."""
+F8E5M2 = FloatType("f8E5M2", 8, 5, 2, 15)
+F16 = FloatType("f16", 16, 5, 10, 15)
+BF16 = FloatType("bf16", 16, 8, 7, 127)
+F32 = FloatType("f32", 32, 8, 23, 127)
+F64 = FloatType("f64", 64, 11, 52, 1023)
+FLOATS8 = (F8E4M3FN, F8E4M3B15, F8E5M2)
+"""Those of one byte, with which nothing computes."""
 SCALARS: dict[str, Type] = {
-    str(type_): type_ for type_ in (I1, I8, I16, I32, I64, F8E4M3FN, F8E5M2, F16, BF16, F32, F64)
+    str(type_): type_ for type_ in (I1, I8, I16, I32, I64, *FLOATS8, F16, BF16, F32, F64)
 }
 
 

@@ -44,13 +44,12 @@ def round_float(value: float, type_: FloatType) -> float:
     infinity."""
     if type_.bits == 64 or math.isnan(value) or value == 0:
         return value
-    bias = (1 << (type_.exponent_bits - 1)) - 1
-    largest = 448.0 if type_.name == "f8E4M3FN" else (2 - 2.0**-type_.mantissa_bits) * 2.0**bias
+    largest = type_.largest
     beyond = math.copysign(largest if type_.bits == 8 else math.inf, value)
     # Rounding the largest doubles to fewer digits would give more than a double holds.
     if abs(value) > 2 * largest:
         return beyond
-    exponent = max(math.frexp(value)[1] - 1, 1 - bias)
+    exponent = max(math.frexp(value)[1] - 1, 1 - type_.bias)
     steps = round(math.ldexp(value, type_.mantissa_bits - exponent))
     rounded = math.copysign(
         math.ldexp(steps, exponent - type_.mantissa_bits), value
@@ -441,7 +440,8 @@ class ExtF(Cast, name="arith.extf", llvm="fpext", numpy="extf"):
 
 
 class TruncF(Cast, name="arith.truncf", llvm="fptrunc", numpy="truncf"):
-    """To a narrower floating-point type; `rounding` is `rtne` (nearest, ties to even) or `rtz`; f8 saturates."""
+    """To a narrower floating-point type; `rounding` is `rtne` (nearest, ties to even) or `rtz`; f8 saturates.
+    To f8E4M3B15 it is `rna` (nearest, ties away from zero), from f16 alone: more than 1.75, and NaN, become 1.75."""
 
     rounding: str = "rtne"
 

@@ -26,6 +26,7 @@ from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.types import (
     BF16,
+    FP8E4B15,
     FP16,
     FP32,
     INT1,
@@ -75,6 +76,11 @@ def _cast(ctx: BuildContext, op: Any, x: Tensor, dtype: ScalarType, **attributes
 
 
 def _cast_float(ctx: BuildContext, x: Tensor, source: DType, dtype: DType, rounding: str) -> Tensor:
+    if FP8E4B15 in (source, dtype) and FP16 not in (source, dtype):
+        # By way of fp16, in which what is cut off does not change how the rest is rounded.
+        return cast_to(ctx, cast_to(ctx, x, FP16, "rtz" if source.bits > 16 else None), dtype)
+    if dtype == FP8E4B15:
+        return _cast(ctx, TruncF, x, dtype, rounding="rna")
     # Half precision reaches everything but fp32 and fp8 through fp32, and the fp8 types reach each other so.
     half = source in (FP16, BF16) and dtype != FP32 and not dtype.is_fp8()
     if half or (source.is_fp8() and dtype.is_fp8()):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.semantic.cast import cast_to
 from kbuild.compiler.semantic.context import BuildContext
 from kbuild.compiler.semantic.registry import builtin
 from kbuild.compiler.semantic.shape import reshape_to
-from kbuild.compiler.semantic.types import BF16, FP16, FP32, FP64, INT8, INT32, UINT8, DType
+from kbuild.compiler.semantic.types import BF16, FP8E4B15, FP16, FP32, FP64, INT8, INT32, UINT8, DType
 from kbuild.compiler.semantic.values import Tensor, describe, shape_text
 
 _OPERANDS = (INT8, UINT8, FP16, BF16, FP32, FP64)
@@ -105,9 +106,12 @@ def dot(
     out_dtype=FP32,
 ):
     """The matrix product of two matrices or batches of them, plus `acc`.  fp32 operands are rounded to tf32 unless
-    `input_precision` says "ieee" (exactly), or "tf32x3", "bf16x6" or "bf16x3" (nearly so).  Accumulates in fp32;
-    int8 in int32.  Sums are over at least 16 elements, or 32 of 8 bits; exact ones of fp32 and fp64 over any number."""
+    `input_precision` says "ieee" (exactly), or "tf32x3", "bf16x6" or "bf16x3" (nearly so); fp8e4b15 becomes fp16.
+    Accumulates in fp32; int8 in int32.  Sums are over at least 16 elements, or 32 of 8 bits; exact ones of fp32 and
+    fp64 over any number."""
     _check_operands(ctx, input, other)
+    if FP8E4B15 in (input.dtype, other.dtype):
+        input, other = cast_to(ctx, input, FP16), cast_to(ctx, other, FP16)
     precision = _precision(ctx, input_precision, allow_tf32)
     _check_shapes(ctx, input, other, precision)
     dtype = _result_dtype(ctx, input, out_dtype)

@@ -58,7 +58,7 @@ class DType(TypeBase):
     """A type of numbers."""
 
     name: str
-    """`int1 int8 … uint64 fp8e4nv fp8e5 fp16 bf16 fp32 fp64`, or `void`."""
+    """`int1 int8 … uint64 fp8e4nv fp8e4b15 fp8e5 fp16 bf16 fp32 fp64`, or `void`."""
     kind: str
     """`bool`, `int`, `float` or `void`."""
     bits: int
@@ -118,6 +118,9 @@ class DType(TypeBase):
 
     def is_fp8e4nv(self) -> bool:
         return self.name == "fp8e4nv"
+
+    def is_fp8e4b15(self) -> bool:
+        return self.name == "fp8e4b15"
 
     def is_fp8e5(self) -> bool:
         return self.name == "fp8e5"
@@ -307,6 +310,7 @@ UINT8, UINT16, UINT32, UINT64 = (
     DType(f"uint{t.bits}", "int", t.bits, False, t) for t in (ir.I8, ir.I16, ir.I32, ir.I64)
 )
 FP8E4NV = DType("fp8e4nv", "float", 8, True, ir.F8E4M3FN)
+FP8E4B15 = DType("fp8e4b15", "float", 8, True, ir.F8E4M3B15)
 FP8E5 = DType("fp8e5", "float", 8, True, ir.F8E5M2)
 FP16 = DType("fp16", "float", 16, True, ir.F16)
 BF16 = DType("bf16", "float", 16, True, ir.BF16)
@@ -325,6 +329,7 @@ BY_TL_NAME: dict[str, DType] = {
     "uint32": UINT32,
     "uint64": UINT64,
     "float8e4nv": FP8E4NV,
+    "float8e4b15": FP8E4B15,
     "float8e5": FP8E5,
     "float16": FP16,
     "bfloat16": BF16,
@@ -345,6 +350,7 @@ BY_SIGNATURE_NAME: dict[str, DType] = {
     "u32": UINT32,
     "u64": UINT64,
     "fp8e4nv": FP8E4NV,
+    "fp8e4b15": FP8E4B15,
     "fp8e5": FP8E5,
     "fp16": FP16,
     "bf16": BF16,

@@ -430,8 +430,8 @@ def float_of_bits(bits: int, type_: FloatType) -> float:
         return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
     exponent = bits >> type_.mantissa_bits & (1 << type_.exponent_bits) - 1
     mantissa = bits & (1 << type_.mantissa_bits) - 1
-    sign, bias = (-1.0 if bits >> 7 else 1.0), (1 << type_.exponent_bits - 1) - 1
-    if exponent == (1 << type_.exponent_bits) - 1 and (type_.name == "f8E5M2" or mantissa == 7):
+    sign, bias = (-1.0 if bits >> 7 else 1.0), type_.bias
+    if bits & 0x7F > type_.largest_code:
         return float("nan") if mantissa else sign * float("inf")
     if exponent == 0:
         return sign * mantissa * 2.0 ** (1 - bias - type_.mantissa_bits)

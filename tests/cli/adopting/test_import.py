@@ -221,7 +221,7 @@ def changed(capture: Capture, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"args": {"x": "*fp8e4b15"}}, "x is a *fp8e4b15, which is no type of a manifest"),
+        ({"args": {"x": "*fp8e4b8"}}, "x is a *fp8e4b8, which is no type of a manifest"),
         ({"args": {"x": [["i32"]]}}, "x is a tuple of tuples"),
         (
             {"args": {"x": "tensordesc<fp32[64],NVMMASharedLayout()>"}},

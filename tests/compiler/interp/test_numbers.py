@@ -7,7 +7,7 @@ from kbuild.compiler import interp
 from kbuild.compiler.interp.formats import round_to, value_dtype, wide_f32
 from kbuild.compiler.interp.memory import Trace
 from kbuild.compiler.ir.parser import parse_module
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, FloatType, Type
+from kbuild.compiler.ir.types import BF16, F8E4M3B15, F8E4M3FN, F8E5M2, F16, F32, FloatType, Type
 
 
 @pytest.mark.parametrize("type_", [BF16, F8E4M3FN, F8E5M2], ids=str)
@@ -34,6 +34,15 @@ def test_rounding_is_to_the_nearest_and_ties_go_to_even(type_: FloatType) -> Non
         np.testing.assert_array_equal(round_to(x, type_), expected)
         np.testing.assert_array_equal(round_to(-x, type_), -expected)
         np.testing.assert_array_equal(round_to(x, type_, toward_zero=True), low)
+
+
+def test_e4b15_has_neither_infinity_nor_nan() -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    values = interp.decode(codes, F8E4M3B15)
+    halves = (codes.astype(np.uint16) & 0x7F) << 7 | (codes.astype(np.uint16) & 0x80) << 8
+    np.testing.assert_array_equal(values, halves.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(interp.encode(values, F8E4M3B15), codes)
+    assert F8E4M3B15.largest == 1.875 and F8E4M3FN.largest == 448 and F8E5M2.largest == 57344
 
 
 def test_known_values() -> None:

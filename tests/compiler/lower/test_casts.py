@@ -12,6 +12,7 @@ from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, 
 from kbuild.compiler.lower.core.casts import convert_floats
 from kbuild.compiler.lower.core.literals import constant, constant_bits, float_bits
 from kbuild.compiler.ops.elementwise import round_float
+from kbuild.errors import CompileError
 from tests.compiler.lower.host import run
 from tests.compiler.lower.kernels import RANGE, pointers, ptx
 
@@ -137,6 +138,35 @@ def test_narrowing_takes_two_at_a_time(name, arch, instruction, count):
 def test_rounding_toward_zero():
     assert ptx(narrowing("bf16", "rtz"), ALIGNED.format("bf16")).count("cvt.rz.bf16.f32") == 8
     assert ptx(narrowing("f8E5M2", "rtz"), ALIGNED.format("f8E5M2"), "sm_90").count("e5m2x2.f32") == 4
+
+
+@pytest.mark.parametrize("rounding", ["rtne", "rtz"])
+def test_there_is_one_way_to_e4b15(rounding):
+    with pytest.raises(CompileError, match="to f8E4M3B15 rounds by 'rtne'"):
+        ptx(narrowing("f8E4M3B15", rounding), ALIGNED.format("f8E4M3B15"))
+
+
+@pytest.mark.parametrize(
+    "old, new, shuffles, others",
+    [
+        ("f8E4M3B15", "f16", 4, 0),  # two words for each of four bytes
+        ("f16", "f8E4M3B15", 2, 4),
+    ],
+)
+def test_e4b15_takes_four_at_a_time(old, new, shuffles, others):
+    cast = "arith.extf %v" if new == "f16" else 'arith.truncf %v {rounding = "rna"}'
+    body = (
+        RANGE
+        + pointers("x", old)
+        + pointers("y", new)
+        + f"""
+      %v: tensor<1024x{old}, #b> = tt.load %x_p
+      %w: tensor<1024x{new}, #b> = {cast}
+      tt.store %y_p, %w
+    """
+    )
+    text = ptx(body, f"%x: !tt.ptr<{old}> {{divisibility = 16}}, %y: !tt.ptr<{new}> {{divisibility = 16}}")
+    assert text.count("prmt") == shuffles and text.count("min.f16x2") == others
 
 
 @pytest.mark.parametrize(

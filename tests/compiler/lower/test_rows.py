@@ -11,6 +11,7 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Value
 from kbuild.compiler.ir.types import (
     BF16,
+    F8E4M3B15,
     F8E4M3FN,
     F8E5M2,
     F16,
@@ -133,6 +134,8 @@ def test_every_conversion_assembles(arch):
                 kernel.keep(kernel.build.add(cls(kernel.value(old, 0), tensor(new))).result)
     for new in (F16, BF16, F8E4M3FN, F8E5M2):
         kernel.keep(kernel.build.add(rows.TruncF(kernel.value(F32, 0), tensor(new), rounding="rtz")).result)
+    kernel.keep(kernel.build.add(rows.ExtF(kernel.value(F8E4M3B15, 0), tensor(F16))).result)
+    kernel.keep(kernel.build.add(rows.TruncF(kernel.value(F16, 0), tensor(F8E4M3B15), rounding="rna")).result)
     for old, new in ((F32, I32), (I16, BF16), (F64, I64), (F8E5M2, I8), (F16, BF16)):
         kernel.keep(kernel.build.add(rows.Bitcast(kernel.value(old, 0), tensor(new))).result)
     for element in (*INTEGERS, *floats):

@@ -92,3 +92,21 @@ def narrow_to_bytes(x, cut, sizes, opposites, halves, BLOCK: tl.constexpr):
     tl.store(sizes + offsets, tl.abs(small))
     tl.store(opposites + offsets, -small)
     tl.store(halves + offsets, values.to(tl.float16, fp_downcast_rounding="rtz"))
+
+
+@triton.jit
+def convert_all(x, y, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + offsets, tl.load(x + offsets).to(y.dtype.element_ty))
+
+
+@triton.jit
+def bytes_as_numbers(x, same, sizes, opposites, chosen, BLOCK: tl.constexpr):
+    """What is done with fp8 by its bits, and with masks."""
+    offsets = tl.arange(0, BLOCK)
+    values = tl.load(x + offsets).to(same.dtype.element_ty, bitcast=True)
+    tl.store(same + offsets, values)
+    tl.store(sizes + offsets, tl.abs(values))
+    tl.store(opposites + offsets, -values)
+    some = tl.load(same + offsets, mask=offsets % 3 == 0, other=0.3)
+    tl.store(chosen + offsets, tl.where(offsets % 2 == 0, some, values))

@@ -23,6 +23,7 @@ WORDS = {
     "uint64": "u64",
     "float8_e4m3fn": "fp8e4nv",
     "float8e4nv": "fp8e4nv",
+    "float8e4b15": "fp8e4b15",
     "float8_e5m2": "fp8e5",
     "float8e5": "fp8e5",
     "float8_e4m3fnuz": "fp8e4b8",

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, FloatType
+from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,8 @@ def finfo(type_: object) -> FloatLimits:
     format = _FLOATS.get(type_.name) if isinstance(type_, NumberType) else None
     if format is None:
         raise TypeError(f"finfo takes a floating-point type, not {getattr(type_, 'name', type_)!r}")
-    bias = (1 << format.exponent_bits - 1) - 1
-    smallest, largest = 2.0 ** (1 - bias), _largest(format, bias)
+    smallest, largest = 2.0 ** (1 - format.bias), format.largest
     return FloatLimits(format.bits, 2.0**-format.mantissa_bits, largest, -largest, smallest, smallest)
-
-
-def _largest(format: FloatType, bias: int) -> float:
-    """The largest finite number.  f8E4M3FN has no infinity: its last exponent is for numbers, but for one NaN."""
-    if format is F8E4M3FN:
-        return 1.75 * 2.0 ** (bias + 1)
-    return (2 - 2.0**-format.mantissa_bits) * 2.0**bias
 
 
 def iinfo(type_: object) -> IntegerLimits:

@@ -92,7 +92,6 @@ _CONSTANTS = {"TRITON_MAX_TENSOR_NUMEL": 1 << 20, "pi32_t": PointerDtype(INT32)}
 
 
 ABSENT = {
-    "float8e4b15": "use tl.float8e4nv or tl.float8e5",
     "float8e4b8": "it is a type of AMD's hardware",
     "float8e5b16": "it is a type of AMD's hardware",
 }

@@ -1,8 +1,8 @@
 """Conversions between element types.
 
 f8 and packed 16-bit conversions take two registers per instruction where the hardware does; sm_80, which has
-no f8
-instructions, computes them with integer operations (exact, NaN included).  bf16 and f8 meet integers and f64 in f32.
+no f8 instructions, computes them with integer operations (exact, NaN included), and so do all architectures those of
+f8E4M3B15, four registers at a time.  bf16 and f8 meet integers and f64 in f32.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 
 from kbuild.compiler.ir.types import (
     BF16,
+    F8E4M3B15,
     F8E4M3FN,
     F8E5M2,
     F16,
     F32,
     F64,
+    FLOATS8,
     I1,
     FloatType,
     IntType,
@@ -24,13 +26,13 @@ from kbuild.compiler.ir.types import (
     element_of,
 )
 from kbuild.compiler.lower.core.emit import Emitter
-from kbuild.compiler.lower.core.literals import constant, llvm_type
+from kbuild.compiler.lower.core.literals import constant, float_bits, llvm_type
+from kbuild.compiler.lower.core.words import from_word, to_word
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.errors import CompileError, InternalError
 
 Convert = Callable[[int], str]
 """Register index → the converted register."""
-_EIGHT_BITS = (F8E4M3FN, F8E5M2)
 _PTX_NAME = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
 
 
@@ -89,13 +91,15 @@ def convert_floats(
     emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType, rounding: str = "rtne"
 ) -> Sequence[str]:
     """Between floating-point types; to a narrower one rounding to nearest even (`rtne`) or toward zero
-    (`rtz`)."""
-    if rounding == "rtz" and new in (F16, BF16, *_EIGHT_BITS):
+    (`rtz`).  To f8E4M3B15 there is one way alone: from f16, ties away from zero (`rna`)."""
+    if (old, new, rounding) == (F16, F8E4M3B15, "rna"):
+        return emit.lazy(len(source), lambda i: _pack_e4b15(emit, source, i))
+    if rounding == "rtz" and new in (F16, BF16, *FLOATS8):
         # What is cut off in two steps is what is cut off in one.
         wide = (
             source if old == F32 else convert_floats(emit, source, old, F32, "rtz" if old == F64 else "rtne")
         )
-        nearest = convert_floats(emit, wide, F32, new) if new in _EIGHT_BITS else ()
+        nearest = convert_floats(emit, wide, F32, new) if new in FLOATS8 else ()
         return emit.lazy(
             len(source),
             lambda i: (
@@ -104,15 +108,17 @@ def convert_floats(
         )
     if rounding == "rtz" and (old, new) == (F64, F32):
         return emit.lazy(len(source), lambda i: _cut_double(emit, source[i]))
-    if rounding != "rtne":
+    if rounding != "rtne" or new == F8E4M3B15:
         raise CompileError(
-            f"no conversion from {old} to {new} rounds by {rounding!r}", emit.loc, "use the default, 'rtne'"
+            f"no conversion from {old} to {new} rounds by {rounding!r}",
+            emit.loc,
+            "convert to f16, and that by 'rna'" if new == F8E4M3B15 else "use the default, 'rtne'",
         )
     direct = _direct(emit, source, old, new)
     if direct is not None:
         return emit.lazy(len(source), direct)
     # Widening is exact, so a conversion through another type rounds once.
-    middle = F16 if old in _EIGHT_BITS else F32
+    middle = F16 if old in FLOATS8 else F32
     if middle in (old, new):
         raise InternalError(f"no conversion from {old} to {new}", emit.loc)
     return convert_floats(emit, convert_floats(emit, source, old, middle), middle, new)
@@ -121,15 +127,17 @@ def convert_floats(
 def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType) -> Convert | None:
     """The conversion in one step, or None when it needs an intermediate type."""
     native = emit.target.has("fp8_conversion")
-    if old in _EIGHT_BITS and new == F16:
+    if old == F8E4M3B15 and new == F16:
+        return lambda i: _unpack_e4b15(emit, source, i)
+    if old in FLOATS8 and new == F16:
         if native:
             return lambda i: _unpack_f8(emit, source, old, i)
         return lambda i: (_e5m2_to_f16 if old == F8E5M2 else _e4m3_to_f16)(emit, source[i])
-    if new in _EIGHT_BITS and old == F32:
+    if new in FLOATS8 and old == F32:
         if native:
             return lambda i: _pack_f8(emit, source, new, i)
         return lambda i: _f32_to_f8(emit, source[i], new)
-    if old in _EIGHT_BITS or new in _EIGHT_BITS or (BF16 in (old, new) and F32 not in (old, new)):
+    if old in FLOATS8 or new in FLOATS8 or (BF16 in (old, new) and F32 not in (old, new)):
         return None
     if old == F32 and new in (F16, BF16) and len(source) > 1:
         return lambda i: _pack_16(emit, source, new, i)
@@ -208,13 +216,48 @@ def _e4m3_to_f16(emit: Emitter, register: str) -> str:
     return emit.select(nan, constant(float("nan"), F16), value, "half")
 
 
+def _unpack_e4b15(emit: Emitter, source: Sequence[str], index: int) -> str:
+    """The bits below an f16's sign one place down: four bytes become the upper bytes of two words at a time."""
+    word = to_word(emit, _four(source, index), F8E4M3B15)
+    # Bytes 0 and 1 of the word, or 2 and 3, each above one of zero.
+    spread = emit.asm(
+        f"prmt.b32 $0, $1, 0, {'0x1404' if index & 2 == 0 else '0x3424'};", "=r,r", [("i32", word)], ["i32"]
+    )[0]
+    magnitude = emit.shift(emit.and_(spread, str(0x7F007F00)), -1)
+    halves = emit.or_(magnitude, emit.and_(spread, str(0x80008000 - (1 << 32))))
+    return from_word(emit, halves, F16)[index & 1]
+
+
+def _pack_e4b15(emit: Emitter, source: Sequence[str], index: int) -> str:
+    """The upper byte of an f16 moved one place up, below its sign, after adding half of the last bit that stays.  The
+    minimum of PTX is the number where the other is NaN."""
+    four = _four(source, index)
+    limit = to_word(emit, [constant(1.75, F16)] * 2, F16)
+    upper = []
+    for pair in (four[:2], four[2:]):
+        bits = to_word(emit, pair, F16)
+        size = emit.and_(bits, str(0x7FFF7FFF))
+        halves = [emit.instruction(f"bitcast i32 {word} to <2 x half>") for word in (size, limit)]
+        least = emit.call("llvm.minnum.v2f16", "<2 x half>", [("<2 x half>", half) for half in halves])
+        moved = emit.shift(emit.instruction(f"bitcast <2 x half> {least} to i32"), 1)
+        sign = emit.and_(bits, str(0x80008000 - (1 << 32)))
+        upper.append(emit.or_(emit.add(moved, str(0x00800080)), sign))
+    word = emit.asm("prmt.b32 $0, $1, $2, 0x7531;", "=r,r,r", [("i32", each) for each in upper], ["i32"])[0]
+    return from_word(emit, word, F8E4M3B15)[index & 3]
+
+
+def _four(source: Sequence[str], index: int) -> list[str]:
+    """The four registers that `index` is among, the last again past the end."""
+    first = index & ~3
+    return [source[min(first + place, len(source) - 1)] for place in range(4)]
+
+
 def _f32_to_f8(emit: Emitter, register: str, new: FloatType) -> str:
     """Nearest even, saturating, with integers: adding a power of two rounds subnormals in the f32 adder,
     adding half a unit (and the last bit) to the f32 bits rounds the others."""
-    bias = 7 if new == F8E4M3FN else 15
-    mantissa = new.mantissa_bits
+    bias, mantissa = new.bias, new.mantissa_bits
     drop = 23 - mantissa
-    largest = 0x43E00000 if new == F8E4M3FN else 0x47600000
+    largest = float_bits(new.largest, F32)
     bits = emit.instruction(f"bitcast float {register} to i32")
     magnitude = emit.and_(bits, str(0x7FFFFFFF))
     is_nan = emit.compare("ugt", magnitude, str(0x7F800000))

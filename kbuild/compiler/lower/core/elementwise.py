@@ -12,11 +12,10 @@ from typing import Any
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import (
     BF16,
-    F8E4M3FN,
-    F8E5M2,
     F16,
     F32,
     F64,
+    FLOATS8,
     I1,
     I16,
     FloatType,
@@ -71,7 +70,7 @@ def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
     sources = [emit.registers(operand) for operand in op.operands]
     element = element_of(op.operands[0].type)
     apply = _FORMS.get(type(op)) or _from_table(op, element)
-    if element in (F8E4M3FN, F8E5M2) and not isinstance(op, rows.Select):
+    if element in FLOATS8 and not isinstance(op, rows.Select):
         raise CompileError(
             f"{op.op_name} has no {element} form", op.loc, "convert to float16 or float32 first"
         )

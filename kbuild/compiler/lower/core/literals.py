@@ -7,11 +7,10 @@ import struct
 
 from kbuild.compiler.ir.types import (
     BF16,
-    F8E4M3FN,
-    F8E5M2,
     F16,
     F32,
     F64,
+    FLOATS8,
     I1,
     FloatType,
     IntType,
@@ -30,8 +29,7 @@ _FLOATS: dict[Type, str] = {
     F32: "float",
     F16: "half",
     BF16: "bfloat",
-    F8E4M3FN: "i8",
-    F8E5M2: "i8",
+    **dict.fromkeys(FLOATS8, "i8"),
 }
 
 
@@ -74,7 +72,7 @@ def constant(value: float, type_: Type) -> str:
         return "null"
     assert isinstance(element, FloatType)
     bits = float_bits(value, element)
-    if element in (F8E4M3FN, F8E5M2):
+    if element in FLOATS8:
         return str(bits - 256 if bits > 127 else bits)
     if element == F16:
         return f"0xH{bits:04X}"
@@ -89,7 +87,7 @@ def constant(value: float, type_: Type) -> str:
 def constant_bits(text: str, type_: Type) -> int:
     """The bits of a constant that `constant` wrote for a number."""
     element = element_of(type_)
-    if isinstance(element, IntType) or element in (F8E4M3FN, F8E5M2):
+    if isinstance(element, IntType) or element in FLOATS8:
         return int(text)
     if element in (F16, BF16):
         return int(text[3:], 16)
@@ -108,15 +106,13 @@ def float_bits(value: float, type_: FloatType) -> int:
     special = (1 << exponent_bits) - 1 << mantissa_bits
     if math.isnan(value):
         return sign | (0x7F if type_.bits == 8 else special | 1 << (mantissa_bits - 1))
-    keeps_infinity = math.isinf(value) and type_ != F8E4M3FN
+    keeps_infinity = math.isinf(value) and type_.specials == "ieee"
     magnitude = abs(value if keeps_infinity else round_float(value, type_))
     if math.isinf(magnitude):
         return sign | special
-    bias = (1 << (exponent_bits - 1)) - 1
-    exponent = max(math.frexp(magnitude)[1] - 1, 1 - bias) if magnitude else 1 - bias
-    return sign | (exponent + bias - 1 << mantissa_bits) + int(
-        math.ldexp(magnitude, mantissa_bits - exponent)
-    )
+    least = 1 - type_.bias
+    exponent = max(math.frexp(magnitude)[1] - 1, least) if magnitude else least
+    return sign | (exponent - least << mantissa_bits) + int(math.ldexp(magnitude, mantissa_bits - exponent))
 
 
 def _double_bits(value: float) -> int:

@@ -18,7 +18,7 @@ from kbuild.compiler.analysis.bases import base_of
 from kbuild.compiler.analysis.polynomials import Polynomials
 from kbuild.compiler.analysis.signs import Signs
 from kbuild.compiler.ir.core import Func, Op, Value
-from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, element_of
+from kbuild.compiler.ir.types import FLOATS8, MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_shared
 from kbuild.compiler.layout.boxes import MAX_BOX_SIZE
 from kbuild.compiler.ops.control import Call
@@ -39,7 +39,7 @@ from kbuild.tensor_map import MapSources, number_of
 
 MAX_BOXES = 32
 """The most instructions that one access may take."""
-ELEMENTS = frozenset({"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2"})
+ELEMENTS = frozenset({"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", *map(str, FLOATS8)})
 """Types that tensor maps have, or copy as bytes."""
 PERIOD = 8
 """Rows after which a swizzle repeats."""

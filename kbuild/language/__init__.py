@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from kbuild.compiler import library
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin
-from kbuild.compiler.semantic.types import BY_TL_NAME, BlockType, DType, PointerDtype
+from kbuild.compiler.semantic.types import BY_TL_NAME, BlockType, ConstexprType, DType, PointerDtype
 from kbuild.errors import UsageError
 from kbuild.language.constant import ConstexprValue
 from kbuild.language.jit import JITFunction, constexpr_function, jit
 
 __all__ = [
     "BlockType",
+    "ConstexprType",
     "DType",
     "JITFunction",
     "PointerDtype",
@@ -37,14 +38,11 @@ if not TYPE_CHECKING:
 dtype = DType
 pointer_type = PointerDtype
 block_type = BlockType
+constexpr_type = ConstexprType
 
 
 class tensor:
     """A value of run time, for annotations and `isinstance` in kernels."""
-
-
-class constexpr_type:
-    """The type of a value known while compiling, for `isinstance` in kernels."""
 
 
 class tensor_descriptor_type:

@@ -15,13 +15,13 @@ from kbuild.compiler.frontend.sources.files import NamedTupleClass, NamespacePac
 from kbuild.compiler.frontend.sources.files import attribute as source_attribute
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
 from kbuild.compiler.frontend.sources.limits import LIMITS
-from kbuild.compiler.frontend.sources.modules import CLASSES, PropagateNan, PythonModule
+from kbuild.compiler.frontend.sources.modules import PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
 from kbuild.compiler.layout.gluon import Layout
 from kbuild.compiler.semantic import TABLES
 from kbuild.compiler.semantic.registry import Builtin
 from kbuild.compiler.semantic.shape import permuted
-from kbuild.compiler.semantic.types import TypeBase, as_dtype
+from kbuild.compiler.semantic.types import ConstexprType, TypeBase, as_dtype
 from kbuild.compiler.semantic.values import (
     ClassMarker,
     Tensor,
@@ -92,8 +92,8 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         return value.values[name]
     if isinstance(value, WithFacts):
         return _of_value(visitor, value, name, node, owner)
-    if name in ("value", "type") and isinstance(value, bool | int | float | str | TypeBase | None):
-        return value if name == "value" else CLASSES["constexpr_type"]
+    if name in ("value", "type") and _is_known(value):
+        return value if name == "value" else ConstexprType(value)
     if isinstance(value, _CONSTANTS) and not name.startswith("_"):
         found = getattr(value, name, None)
         allowed = isinstance(value, TypeBase | PropagateNan | Layout) or name in _PYTHON_METHODS
@@ -114,6 +114,14 @@ def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:
         except Unresolved as error:
             visitor.fail(node, str(error))
     visitor.fail(node, f"{describe(value)} has no attribute `{name}`", _close(name, _attribute_names(value)))
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a value is a constant without attributes of these names: of its own."""
+    if isinstance(value, tuple):
+        return all(map(_is_known, value))
+    is_constant = isinstance(value, bool | int | float | str | TypeBase | None)
+    return is_constant and not isinstance(value, ConstexprType)
 
 
 def _attribute_names(value: Any) -> list[str]:

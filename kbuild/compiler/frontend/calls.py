@@ -29,7 +29,7 @@ from kbuild.compiler.frontend.visitor import (
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ops.control import Call, Return
 from kbuild.compiler.semantic.registry import TABLES, Builtin
-from kbuild.compiler.semantic.types import BlockType, DType, PointerDtype, as_dtype
+from kbuild.compiler.semantic.types import BlockType, ConstexprType, DType, PointerDtype, as_dtype
 from kbuild.compiler.semantic.values import ClassMarker, RunTime, Tensor, describe, flatten, rebuild
 from kbuild.errors import CompileError, nearest
 
@@ -132,6 +132,8 @@ def _call_class(
         return args[0]
     if marker.name == "slice" and 1 <= len(args) <= 3 and not kwargs:
         return slice(*args)
+    if marker.name == "constexpr_type" and len(args) == 1 and not kwargs and not flatten(args[0]):
+        return ConstexprType(args[0])
     if marker.name in ("pointer_type", "block_type"):
         args = [as_dtype(value) for value in args]
     if marker.name == "pointer_type" and args and isinstance(args[0], DType | BlockType):

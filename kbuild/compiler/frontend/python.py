@@ -13,7 +13,15 @@ from kbuild.compiler.semantic.debug import device_print
 from kbuild.compiler.semantic.gluon.shared import SharedMemory
 from kbuild.compiler.semantic.math import abs as absolute
 from kbuild.compiler.semantic.registry import TABLES, builtin
-from kbuild.compiler.semantic.types import FP32, INT32, BlockType, DescriptorDtype, PointerDtype, TypeBase
+from kbuild.compiler.semantic.types import (
+    FP32,
+    INT32,
+    BlockType,
+    ConstexprType,
+    DescriptorDtype,
+    DType,
+    PointerDtype,
+)
 from kbuild.compiler.semantic.values import ClassMarker, NamedTuple, Range, Tensor, TensorDescriptor, describe
 from kbuild.errors import CompileError
 
@@ -181,7 +189,7 @@ def print_(ctx: BuildContext, *values, sep=" ", end="\n"):
 
 _CLASSES: dict[str, Any] = {
     "tensor": Tensor,
-    "dtype": TypeBase,
+    "dtype": DType | PointerDtype | BlockType,
     "tuple": tuple,
     "int": int,
     "float": float,
@@ -191,6 +199,7 @@ _CLASSES: dict[str, Any] = {
     "tensor_descriptor": TensorDescriptor,
     "block_type": BlockType,
     "pointer_type": PointerDtype,
+    "constexpr_type": ConstexprType,
     "tensor_descriptor_type": DescriptorDtype,
     "slice": slice,
     "shared_memory_descriptor": SharedMemory,
@@ -204,8 +213,6 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
         return any(_is_instance(ctx, value, item) for item in kind)
     if isinstance(kind, ClassMarker) and kind.name == "constexpr":
         return not isinstance(value, Tensor | TensorDescriptor)
-    if isinstance(kind, ClassMarker) and kind.name == "constexpr_type":
-        return isinstance(value, ClassMarker) and value == kind
     if isinstance(kind, NamedTupleClass):
         return isinstance(value, NamedTuple) and value.fields == kind.fields
     if isinstance(kind, type):  # a layout of Gluon
@@ -215,9 +222,7 @@ def _is_instance(ctx: BuildContext, value: Any, kind: Any) -> bool:
     name = getattr(kind, "name", "").rpartition(".")[2]
     if name not in _CLASSES:
         of_gluon = {"shared_memory_descriptor"} if not ctx.explicit_layouts else set[str]()
-        known = ", ".join(
-            ["constexpr", "constexpr_type", *(name for name in _CLASSES if name not in of_gluon)]
-        )
+        known = ", ".join(["constexpr", *(name for name in _CLASSES if name not in of_gluon)])
         ctx.error(
             f"{describe(kind)} is not a class that a kernel may check for", "kind", help=f"known: {known}"
         )

@@ -301,6 +301,18 @@ class DescriptorDtype(TypeBase):
     __repr__ = __str__
 
 
+@dataclass(frozen=True, repr=False)
+class ConstexprType(TypeBase):
+    """The type of a value known while compiling, which is as much as the value."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return f"constexpr_type[{self.value}]"
+
+    __repr__ = __str__
+
+
 VOID = DType("void", "void", 0, False, None)
 INT1 = DType("int1", "bool", 1, False, ir.I1)
 INT8, INT16, INT32, INT64 = (

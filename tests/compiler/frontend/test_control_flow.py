@@ -451,6 +451,11 @@ def kinds_of_types(block, pointer, N: tl.constexpr):
     tl.static_assert(
         isinstance(N.type, tl.constexpr_type) and not isinstance(pointer.type, tl.constexpr_type)
     )
+    tl.static_assert(N.type == tl.constexpr_type(N) and N.type != tl.constexpr_type(N + 1))
+    pair: tl.constexpr = (N, 2.5)
+    tl.static_assert(pair.type == tl.constexpr_type((N, 2.5)) and pair.type.value == pair)
+    assigned = N
+    tl.static_assert(assigned.type == tl.int32 and not isinstance(assigned.type, tl.constexpr_type))
     tl.static_assert(isinstance(block.type, tl.tensor_descriptor_type))
     tl.static_assert(block.type.block_type.shape == (16, 32) and block.type.element_ty == tl.float16)
     tl.static_assert(not isinstance(pointer.type, tl.tensor_descriptor_type))

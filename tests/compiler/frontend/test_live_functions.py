@@ -29,6 +29,10 @@ class Wrapped:
         self.fn = fn
 
 
+def decorated(fn):
+    return fn
+
+
 @Wrapped
 @kbuild.jit
 def twice(x):
@@ -101,6 +105,41 @@ def test_the_lines_of_a_function_that_lies_in_no_file():
     module = build_module(typed("\n\n\ndef k(out):\n    tl.store(out, 7.0)\n"), {"out": "*fp32"}, {})
     (store,) = (op for op in module.kernel.body if op.op_name == "tt.store")
     assert store.loc is not None and store.loc.line == 5
+
+
+class JITFunction:
+    """As Triton keeps a function, whose text may be replaced."""
+
+    def __init__(self, fn, src):
+        self.fn, self.src = fn, src
+        self.raw_src = ["    @decorated\n", "    def replaced(out):\n", "        tl.store(out, NUMBER)\n"]
+
+
+@decorated
+def replaced(out):
+    tl.store(out, NUMBER)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+
+
+@pytest.mark.parametrize("number", ["WIDTH + 3", "tl.load(out, mask=4)"])
+def test_a_text_that_was_replaced_is_what_is_compiled(number):
+    kernel = JITFunction(replaced, f"def replaced(out):\n    tl.store(out, {number})\n")
+    line = replaced.__code__.co_firstlineno + 2
+    if "load" in number:
+        with pytest.raises(KbuildError, match=rf"test_live_functions\.py:{line}:37: error"):
+            build_module(kernel, {"out": "*fp32"}, {})
+        return
+    (store,) = (
+        op for op in build_module(kernel, {"out": "*fp32"}, {}).kernel.body if op.op_name == "tt.store"
+    )
+    assert store.loc is not None and store.loc.line == line
+
+
+def test_a_text_that_is_as_written_is_looked_up_in_its_file():
+    kernel = JITFunction(replaced, "def replaced(out):\n    tl.store(out, NUMBER)\n")
+    with pytest.raises(KbuildError, match="`NUMBER` is not defined"):
+        build_module(kernel, {"out": "*fp32"}, {})
+    kernel.src = kernel.src.replace("NUMBER", "2.0")
+    assert build_module(kernel, {"out": "*fp32"}, {}).kernel is not None
 
 
 @pytest.mark.parametrize(

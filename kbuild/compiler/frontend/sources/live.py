@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 import textwrap
 import types
@@ -152,19 +153,31 @@ def member(module: LiveModule, name: str) -> Any:
 
 def live_function(value: Any) -> SourceFunction:
     """The function behind an object: itself, or what its `.fn` leads to."""
-    kind, gluon = "plain", False
+    kind, gluon, text = "plain", False, ""
     while not isinstance(value, types.FunctionType):
         if type(value).__name__ in _RUN_WHILE_COMPILING or getattr(value, "kind", "") == "constexpr":
             kind = "constexpr"
         elif kind == "plain":
             kind = "jit"
         gluon = gluon or type(value).__name__ == "GluonJITFunction"
+        text = text or _replaced_source(value)
         inner = value.value if type(value).__name__ == "constexpr" else getattr(value, "fn", None)
         if inner is None:
             raise UsageError(f"{value!r} is not a function and has no .fn that leads to one")
         value = inner
-    file, node = _definition(value)
+    file, node = _parsed(value, text, value.__code__.co_firstlineno) if text else _definition(value)
     return make_function(node, file, LiveNamespace(value), kind=kind if kind != "plain" else "", gluon=gluon)
+
+
+def _replaced_source(value: Any) -> str:
+    """The text of one of Triton's functions where it is no longer the one that it was written with
+    (`_unsafe_update_src`), from the line of its first decorator on; empty where it is."""
+    text, lines = getattr(value, "src", None), getattr(value, "raw_src", None)
+    if not isinstance(text, str) or not isinstance(lines, list):
+        return ""
+    own = textwrap.dedent("".join(lines))
+    before = re.split(r"^def\b", own, maxsplit=1, flags=re.MULTILINE)[0]
+    return "" if own == before + text else "\n" * before.count("\n") + text
 
 
 def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
@@ -184,7 +197,13 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
         raise UsageError(
             f"the source of {function.__qualname__} is not available", help="put it into a file"
         ) from None
-    tree = parse(file, textwrap.dedent("".join(lines)))
+    return _parsed(function, textwrap.dedent("".join(lines)), first)
+
+
+def _parsed(function: types.FunctionType, text: str, first: int) -> tuple[str, ast.FunctionDef]:
+    """The definition in a text that begins at a line of the function's file."""
+    file = function.__code__.co_filename
+    tree = parse(file, text)
     ast.increment_lineno(tree, first - 1)
     node = tree.body[0]
     if not isinstance(node, ast.FunctionDef):

@@ -3,7 +3,7 @@ do those of different parts of a `ttg.warp_specialize`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.liveness import Interval, Liveness
@@ -43,9 +43,10 @@ class Demand(NamedTuple):
         return self.life.overlaps(other.life)
 
 
-def demands(func: Func) -> list[Demand]:
-    """The demands of all operations of a function, in the order of the text."""
-    liveness = Liveness(func)
+def demands(func: Func, liveness: Liveness | None = None) -> list[Demand]:
+    """The demands of all operations of a function, in the order of the text; `liveness` is the function's, where it
+    is known."""
+    liveness = liveness or Liveness(func)
     found: list[Demand] = []
     for op, number in liveness.start.items():
         if isinstance(op, LocalAlloc):
@@ -110,8 +111,7 @@ def place_within(wanted: Sequence[Demand], limit: int) -> tuple[list[Demand], di
     all ends below it.
     """
     offsets, total = place(wanted)
-    smallest = [demand._replace(bytes=ALIGNMENT) if _is_divisible(demand) else demand for demand in wanted]
-    if total <= limit or place(smallest)[1] > limit:
+    if total <= limit or least_bytes(wanted) > limit:
         return list(wanted), offsets, total
     divided, whole = list(wanted), set[Op]()
     while total > limit:
@@ -131,6 +131,28 @@ def place_within(wanted: Sequence[Demand], limit: int) -> tuple[list[Demand], di
         else:
             whole.add(largest.op)
     return divided, offsets, total
+
+
+def least_bytes(wanted: Sequence[Demand]) -> int:
+    """What the demands take together where all data that can do so moves in rounds."""
+    return place([d._replace(bytes=ALIGNMENT) if _is_divisible(d) else d for d in wanted])[1]
+
+
+def fits_at_once(func: Func, limit: int) -> bool:
+    """Whether all demands of a function together take no more than so many bytes."""
+    return sum(demand.bytes for demand in demands(func)) <= limit
+
+
+def fits_until(func: Func, tiles: Collection[Op | None], op: Op, limit: int) -> bool:
+    """Whether the demands of a function take no more than so many bytes, in rounds where that helps, if some
+    allocations are in use until an operation."""
+    liveness = Liveness(func)
+    end = liveness.start[op]
+    wanted = [
+        demand._replace(life=demand.life.until(end)) if demand.op in tiles else demand
+        for demand in demands(func, liveness)
+    ]
+    return least_bytes(wanted) <= limit
 
 
 def _is_divisible(demand: Demand) -> bool:

@@ -44,6 +44,10 @@ class Interval(NamedTuple):
     def overlaps(self, other: Interval) -> bool:
         return self.start <= other.end and other.start <= self.end
 
+    def until(self, end: int) -> Interval:
+        """The same, but not over before a number."""
+        return self._replace(end=max(self.end, end))
+
 
 class Liveness:
     """The numbering of a function's operations, and the life of its allocations."""

@@ -11,8 +11,9 @@ After:
     %d  = tt.dot %a1, %b1, %d0
 
 Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one
-of the second dot of attention) is taken apart by `tt.split`, which costs nothing.  The sums are formed in
-the same order as before.
+of the second dot of attention) is taken apart by `tt.split`, which costs nothing.  So is one that is read from a tile
+which could not stay in shared memory until the dot, for want of room.  The sums are formed in the same order as
+before.
 
 In a pipelined loop the fragments of the first step are loaded in the previous iteration, ahead of its last
 dot, which hides the wait and the barrier between iterations; see `prefetch_next`.
@@ -20,8 +21,12 @@ dot, which hides the wait and the barrier between iterations; see `prefetch_next
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from kbuild.compiler.analysis.allocation import fits_at_once, fits_until
+from kbuild.compiler.analysis.liveness import Liveness, root_of
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Module, Op, Value
+from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType
@@ -38,15 +43,36 @@ def prefetch(module: Module, target: Target, carry: bool = True) -> None:
     """Split every tensor-core dot that reads an operand from shared memory; with `carry`, load the
     fragments of a pipelined loop's first step in the previous iteration."""
     for func in module.functions.values():
-        for op in list(func.body.walk()):
-            if isinstance(op, Dot) and op.atom and not op.max_num_imprecise_acc:
-                _split_dot(op, target.atom(op.atom).k)
+        dots = [op for op in func.body.walk() if isinstance(op, Dot) and op.atom]
+        limit = target.limits.shared_bytes
+        room = None if not dots or fits_at_once(func, limit) else _Room(func, limit)
+        for op in dots:
+            if not op.max_num_imprecise_acc:
+                _split_dot(op, target.atom(op.atom).k, room)
         for op in list(func.body.walk()):
             if carry and isinstance(op, For):
                 carry_first_step(op)
 
 
-def _split_dot(dot: Dot, step: int) -> None:
+class _Room(NamedTuple):
+    """The shared memory of a function whose tiles do not all lie apart."""
+
+    func: Func
+    limit: int
+
+    def waiting(self, dot: Dot, loads: list[LocalLoad]) -> list[LocalLoad]:
+        """The loads that can wait for a dot: if there is no room for all their tiles until then, not those that come
+        first in the text."""
+        start = Liveness(self.func).start
+        loads = sorted(loads, key=start.__getitem__)
+        for count in range(len(loads) + 1):
+            tiles = [root_of(load.src) for load in loads[count:]]
+            if fits_until(self.func, tiles, dot, self.limit):
+                return loads[count:]
+        return loads
+
+
+def _split_dot(dot: Dot, step: int, room: _Room | None) -> None:
     type_ = dot.a.type
     assert isinstance(type_, TensorType)
     if type_.rank != 2 or type_.shape[1] <= step:
@@ -54,6 +80,12 @@ def _split_dot(dot: Dot, step: int) -> None:
     operands = [_SteppedOperand(dot, value, axis, step) for value, axis in ((dot.a, 1), (dot.b, 0))]
     if not all(operand.divides for operand in operands) or not any(operand.load for operand in operands):
         return
+    if room is not None:
+        waiting = room.waiting(dot, [operand.load for operand in operands if operand.load])
+        for operand in operands:
+            operand.load = operand.load if operand.load in waiting else None
+        if not waiting:
+            return
     builder = Builder.before(dot)
     total = dot.c
     steps = type_.shape[1] // step

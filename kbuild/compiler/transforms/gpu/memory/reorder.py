@@ -10,14 +10,14 @@ After (where the registers of the loop would not suffice):
       %q: tensor<128x128xf16, #dot_operand> = ttg.local_load %tile
       %qk: tensor<128x64xf32, #mma> = tt.dot %q, …
 
-Into a branch they always move if nothing else needs them, into a loop only then: a load there is repeated.
-Of several loops that use the same load each gets its own.  Of stores in a row the lowering computes each vector of all
-together.
+A load does not move to where shared memory has no room for its tile.  Into a branch both always move if nothing else
+needs them, into a loop only then: a load there is repeated.  Of several loops that use the same load each gets its
+own.  Of stores in a row the lowering computes each vector of all together.
 """
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.allocation import demands, place
+from kbuild.compiler.analysis.allocation import demands, fits_at_once, fits_until, place
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.tensor_registers import loop_words, takes_many, words
 from kbuild.compiler.ir.builder import Builder
@@ -58,9 +58,14 @@ def reorder(module: Module, target: Target) -> None:
                 _repeat_for_loops(op, target)
         movable = [op for op in func.body.walk() if isinstance(op, ConvertLayout | LocalLoad)]
         sunk: set[Op] = set()
+        limit = target.limits.shared_bytes
+        roomy = fits_at_once(func, limit)
         for op in reversed(movable):
             place = _place(op.parent_block, op, list(op.results[0].users), target)
-            if place is not None and (not isinstance(op, LocalLoad) or may_move(op, place)):
+            if place is not None and (
+                not isinstance(op, LocalLoad)
+                or (may_move(op, place) and (roomy or fits_until(func, [_root(op).op], place, limit)))
+            ):
                 # Those for the same use stay in their order.
                 while place.prev in sunk:
                     place = place.prev

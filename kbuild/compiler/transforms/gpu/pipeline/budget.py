@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kbuild.compiler.analysis.allocation import demands, least_bytes
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.scratch import scratch_bytes
 from kbuild.compiler.analysis.tensor_registers import loop_words
-from kbuild.compiler.ir.core import Func
+from kbuild.compiler.ir.core import Func, Op
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
@@ -18,9 +19,23 @@ _OTHER_WORDS = 48
 """Registers of a thread for addresses and counters, besides those of a loop's tensors."""
 
 
+def least_other_bytes(func: Func, loop: For, copied: Sequence[Load]) -> int:
+    """What `other_bytes` are at least: where data moves in rounds, and tiles share memory that are not in use at the
+    same time."""
+    liveness, replaced = Liveness(func), _replaced(copied)
+    life = Interval(liveness.start[loop], liveness.end[loop])
+    found = demands(func, liveness)
+    return least_bytes([each for each in found if each.life.overlaps(life) and each.op not in replaced])
+
+
+def _replaced(copied: Sequence[Load]) -> set[Op]:
+    """The allocations that copies take the place of."""
+    return {user for load in copied if not needs_other(load) for user in load.result.users}
+
+
 def other_bytes(func: Func, loop: For, copied: Sequence[Load]) -> int:
     """Shared memory in use during a loop, other than that of the loads to be copied."""
-    replaced = {user for load in copied if not needs_other(load) for user in load.result.users}
+    replaced = _replaced(copied)
     liveness = Liveness(func)
     life = Interval(liveness.start[loop], liveness.end[loop])
     size = 0

@@ -31,7 +31,11 @@ from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
 from kbuild.compiler.transforms._support.loops import trip_count
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
-from kbuild.compiler.transforms.gpu.pipeline.budget import is_third_buffer_free, other_bytes
+from kbuild.compiler.transforms.gpu.pipeline.budget import (
+    is_third_buffer_free,
+    least_other_bytes,
+    other_bytes,
+)
 from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import (
@@ -162,7 +166,9 @@ def _fit(
         ):
             wanted += 1
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
-    if ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes <= target.limits.shared_bytes // 2:
+    own_bytes = ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes
+    least_bytes = own_bytes + least_other_bytes(func, loop, list(tiles))
+    if own_bytes <= target.limits.shared_bytes // 2 and least_bytes <= target.limits.shared_bytes:
         return _Room(wanted, lagging, kept, issue_after=last_dot)
     room = target.limits.shared_bytes - other_bytes(func, loop, list(tiles))
     if kept:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -294,14 +295,26 @@ def parse(path: str, text: str) -> ast.Module:
     except ValueError as error:
         raise CompileError(f"{error}", Loc(path, 1)) from None
     if not text.isascii():
-        lines = [line.encode() for line in text.splitlines()]
-        for node in ast.walk(tree):
-            for line, column in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
-                if place := getattr(node, line, None):
-                    setattr(
-                        node, column, len(lines[place - 1][: getattr(node, column)].decode(errors="ignore"))
-                    )
+        _count_characters(tree, [line.encode() for line in text.splitlines()])
     return tree
+
+
+def _count_characters(tree: ast.AST, lines: Sequence[bytes]) -> None:
+    """Replace the columns of a tree's nodes, counted in bytes of its lines, by columns in characters."""
+    wide = {number for number, line in enumerate(lines, 1) if not line.isascii()}
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.stmt | ast.expr):
+            decorators = getattr(node, "decorator_list", ())  # They stand before the first line of a function.
+            first, last = min([node.lineno, *(one.lineno for one in decorators)]), node.end_lineno
+            if wide.isdisjoint(range(first, (last or first) + 1)):
+                continue  # Most of a module, for whose sake no node inside is looked at.
+        for line, column in (("lineno", "col_offset"), ("end_lineno", "end_col_offset")):
+            if (place := getattr(node, line, None)) in wide:
+                before = lines[place - 1][: getattr(node, column)]
+                setattr(node, column, len(before.decode(errors="ignore")))
+        nodes += ast.iter_child_nodes(node)
 
 
 def load_module(path: str) -> SourceModule:

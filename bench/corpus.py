@@ -32,6 +32,7 @@ from forks import run_all
 import kbuild
 import kbuild.compiler.driver
 import kbuild.language as tl
+from kbuild.aot.environment import prepare
 from kbuild.errors import InternalError, KbuildError
 
 SECONDS = 60
@@ -85,6 +86,7 @@ def main() -> None:
         "--refused", action="store_true", help="replay the requests that Triton refused instead of the others"
     )
     options = parser.parse_args()
+    prepare(os.environ)  # As the command line does.
     folders, requests = folders_of(options), chosen(options, options.refused)
     work = [
         (arch, request)

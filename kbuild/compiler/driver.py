@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
+from kbuild.compiler.backend.collector import collected_later
 from kbuild.compiler.backend.cubin import CubinFacts, assemble, find_ptxas, ptxas_guarantees
 from kbuild.compiler.backend.given_code import GivenCode, read_code
 from kbuild.compiler.backend.llvm import to_ptx
@@ -119,6 +120,7 @@ class Artifact:
     metadata: Metadata
 
 
+@collected_later()
 def compile(
     source: str | Path | Callable[..., Any],
     *,

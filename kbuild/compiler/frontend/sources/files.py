@@ -306,7 +306,8 @@ def _count_characters(tree: ast.AST, lines: Sequence[bytes]) -> None:
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.stmt | ast.expr):
-            decorators = getattr(node, "decorator_list", ())  # They stand before the first line of a function.
+            # Decorators stand before the first line of a function.
+            decorators = getattr(node, "decorator_list", ())
             first, last = min([node.lineno, *(one.lineno for one in decorators)]), node.end_lineno
             if wide.isdisjoint(range(first, (last or first) + 1)):
                 continue  # Most of a module, for whose sake no node inside is looked at.

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 
+_NARROW = re.compile(r"cvt\.[us]64\.u(?:8|16)\b")
+"""Found at once where there is one; the statement around it, which may begin with a guard, is looked for at every word."""
 _EXTENSION = re.compile(
     r"(?P<guard>@!?[%$\w]+[ \t]+)?\bcvt\.[us]64\.(?P<kind>u8|u16)[ \t]+(?P<result>[%$\w]+),[ \t]*(?P<source>[%$\w]+);"
 )
@@ -23,7 +25,7 @@ _EXTENSION = re.compile(
 def in_two_steps(ptx: str) -> str:
     """The text without extensions of unsigned 8 or 16 bits to 64; the register between two steps is declared
     where they stand."""
-    return _EXTENSION.sub(_steps, ptx)
+    return _EXTENSION.sub(_steps, ptx) if _NARROW.search(ptx) else ptx
 
 
 def _steps(found: re.Match[str]) -> str:

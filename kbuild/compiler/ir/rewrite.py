@@ -63,8 +63,11 @@ class Rewrites:
                 worklist.extend(operand.owner for operand in op.operands if isinstance(operand.owner, Op))
                 op.erase()
                 continue
-            for rule in self.rules.get(type(op), ()):
-                operands = list(op.operands)
+            rules = self.rules.get(type(op))
+            if rules is None:
+                continue
+            operands = list(op.operands)
+            for rule in rules:
                 replacement = rule(op)
                 if replacement is None:
                     continue

@@ -69,7 +69,8 @@ class LinearLayout:
             raise InternalError(
                 f"the sizes of a layout's shape must be powers of two, not {list(self.shape)}"
             )
-        if any(not 0 <= basis < self.numel for _, bases in self.bases for basis in bases):
+        numel = self.numel
+        if any(not 0 <= basis < numel for _, bases in self.bases for basis in bases):
             raise InternalError(f"a basis lies outside the shape {list(self.shape)}: {self.bases}")
 
     @staticmethod

@@ -1,5 +1,6 @@
 """Kernels are found and their names resolved without running a line of their modules."""
 
+import ast
 import textwrap
 
 import numpy as np
@@ -10,6 +11,7 @@ import kbuild.language as tl
 from kbuild.compiler import interp
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.frontend.sources.digest import source_digest
+from kbuild.compiler.frontend.sources.files import parse
 from kbuild.compiler.frontend.sources.limits import NumberType, finfo, iinfo
 from kbuild.errors import KbuildError
 
@@ -416,3 +418,23 @@ def test_a_sum_that_nests_too_deeply(project):
     for read in (lambda: stored(f"{folder}/m.py"), lambda: source_digest(f"{folder}/m.py", "k")):
         with pytest.raises(KbuildError, match="nests too deeply"):
             read()
+
+
+def test_columns_are_counted_in_characters() -> None:
+    text = """
+# ä: no column of the next lines depends on this one
+@decorated("ä", first)
+def nothing_wide():
+    return sixth
+
+def function(x, y="ö", z=second):
+    plain = x + third
+    if x:
+        return "日本", [fourth for each in "ü" if fifth]
+"""
+    tree = parse("<text>", text)
+    lines = text.splitlines()
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    assert {"first", "second", "third", "fourth", "fifth", "sixth"} <= {name.id for name in names}
+    for name in names:
+        assert lines[name.lineno - 1][name.col_offset : name.end_col_offset] == name.id

@@ -283,6 +283,13 @@ SHAPES = (
     (3072, 3072, 48),
     (3328, 3328, 48),
     (8512, 48, 48),
+    # Tiles of each size that take the fewest rounds, by persistent programs of 132 multiprocessors, and rows of 64 for long sums.
+    (72, 8192, 8192),
+    (520, 1536, 64),
+    (3008, 3584, 64),
+    (4096, 2432, 64),
+    (8192, 2112, 64),
+    (8192, 4096, 64),
     # Rows of 8 elements more than a multiple of 16, which programs of a cluster share.
     (200, 120, 72),
     (80, 24, 2056),

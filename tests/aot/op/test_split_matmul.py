@@ -89,7 +89,7 @@ def test_one_tile_is_divided_among_all_multiprocessors(driver, matmul, m, n, k, 
 
 
 def test_the_tiles_of_the_last_round_alone_are_divided(driver, matmul) -> None:
-    _, launches = product(driver, matmul, 136, 512, 1536, True)
+    _, launches = product(driver, matmul, 136, 512, 4096, True)
     assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
     assert launches[0].grid == (6, 1, 1), "three tiles, and three parts of the fourth"
 

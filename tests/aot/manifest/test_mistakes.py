@@ -56,6 +56,18 @@ CASES = [
     ('"sm_80", "sm_90"', '"sm_80", "sm_80"', 5, 'package.archs[1]: "sm_80" is named twice'),
     ('"sm_80", "sm_90"', "90", 5, "package.archs[0]: expected a string, found the int 90"),
     ('["sm_80", "sm_90"]', '"sm_90"', 5, 'package.archs: expected a list, found "sm_90"'),
+    (
+        'name = "scale"',
+        'name = "scale"\nseen = { m = [4] }',
+        9,
+        f"{K}seen.m: the kernel has no such parameter",
+    ),
+    (
+        'name = "scale"',
+        'name = "scale"\nseen = { n = [4], BLOCK = [64, 128] }',
+        9,
+        f"{K}seen.BLOCK: has 2 values, and n has 1; each key has one of every name",
+    ),
     ('name = "scale"', 'name = "sc ale"', 8, 'kernel[0]: name: "sc ale" is not a name'),
     ('name = "scale"', 'name = "{{ x }}"', 8, 'kernel[0]: name: "{{ x }}" is not a name'),
     ('name = "scale"', 'name = "x\\"; system(1); \\n"', 8, "kernel[0]: name: "),

@@ -176,16 +176,25 @@ def _package_inputs(
         "kbuild": kbuild,
         "manifest": manifest_digest(manifest),
         "tuned": bytes_digest(table.read_bytes()) if table.is_file() else None,
-        "sources": {
-            name: found
-            for kernel in manifest.kernels
-            for name, found in sources.digests(kernel.sources, options.project, kernel.include).items()
-        },
+        "sources": _source_digests(options, manifest),
         "options": options.compile.requested(),
         "tools": tools,
         "distribution": read_distribution(options.project, manifest.package).digest,
         "epoch": options.epoch,
         "platform": options.platform or None,
+    }
+
+
+def _source_digests(options: BuildOptions, manifest: Manifest) -> dict[str, str]:
+    """The digests of all files that the kernels are made of.  Those with the same folders for headers are asked about together:
+    kernels of a library reach much the same modules."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for kernel in manifest.kernels:
+        together.setdefault(tuple(kernel.include), []).extend(kernel.sources)
+    return {
+        name: found
+        for include, names in together.items()
+        for name, found in sources.digests(names, options.project, include).items()
     }
 
 

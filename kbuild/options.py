@@ -57,6 +57,8 @@ class Option:
     """Triton's name for it, which is understood wherever its own is."""
     feature: str = ""
     """The feature of an architecture that it needs; without that, a manifest's value has no effect."""
+    needs_feature: bool = False
+    """Whether a manifest's value is a mistake there instead."""
     changes_code: bool = True
     """Whether the cubin depends on it."""
     is_attribute: bool = True
@@ -168,6 +170,17 @@ class CompileOptions:
         tag="c{}",
         feature="clusters",
     )
+    num_ctas: int = option(
+        1,
+        "blocks that share the work of one program in Triton, on sm_90 and later; here one block does it, with the warps "
+        "of all, up to 32",
+        choices=(1, 2, 4, 8, 16),
+        tag="ctas{}",
+        feature="thread_block_clusters",
+        needs_feature=True,
+        may_be_parameter=True,
+        language=TRITON,
+    )
     max_registers: int | None = option(
         None,
         "the largest number of registers of a thread, so that more programs fit into a multiprocessor; other values are spilled",
@@ -266,14 +279,25 @@ class CompileOptions:
         x, y, z = (*map(int, self.block.split("x")), 1, 1)[:3] if self.block else (32 * self.num_warps, 1, 1)
         return x, y, z
 
+    @property
+    def warps(self) -> int:
+        """Warps of a block, without those that only copy: all that the CTAs of a program would have together, as far as a block
+        can have them."""
+        return min(self.num_warps * self.num_ctas, MAX_THREADS // 32)
+
     def on(self, features: Collection[str]) -> CompileOptions:
-        """These options for an architecture that has some features: what needs others has its default."""
-        return replace(
-            self,
-            **{
-                each.name: each.default for each in options() if each.feature and each.feature not in features
-            },
-        )
+        """These options for an architecture that has some features: what needs others has its default, unless that is a
+        mistake."""
+        lacking = [each for each in self.lacking(features) if not each.needs_feature]
+        return replace(self, **{each.name: each.default for each in lacking})
+
+    def lacking(self, features: Collection[str]) -> list[Option]:
+        """The options whose values have no effect, or are a mistake, where an architecture has no other features."""
+        return [
+            each
+            for each in options()
+            if each.feature and each.feature not in features and getattr(self, each.name) != each.default
+        ]
 
     def values(self, scope: Scope | None = None, language: str | None = None) -> dict[str, Any]:
         """All of them by name, or those of one scope, or for kernels of one language."""
@@ -293,15 +317,22 @@ class CompileOptions:
             each.name: value for each, value in self._shown() if each.changes_code and value != each.default
         }
 
-    def attributes(self) -> dict[str, Value]:
-        """What the function carries as attributes: the numbers of warps and stages, and others that do not
-        have their default."""
+    def stated(self) -> dict[str, Value]:
+        """What facts and tables state of them: the numbers of warps and stages, and others that do not have their default."""
         return {each.name: value for each, value in self._shown() if each.is_attribute}
 
+    def attributes(self) -> dict[str, Value]:
+        """The same as the function carries it: `num_warps` are those of its block, and `asked_warps` those that its
+        author asked for, where they are fewer."""
+        asked = {"asked_warps": self.num_warps} if self.warps != self.num_warps else {}
+        return self.stated() | {"num_warps": self.warps} | asked
+
     def with_attributes(self, attributes: Mapping[str, Any]) -> CompileOptions:
-        """These options as the attributes of a function have them."""
+        """These options as the attributes of a function, or facts, have them."""
         carried = {each.name for each in options() if each.is_attribute} & attributes.keys()
-        return replace(self, **{name: attributes[name] for name in carried})
+        made = replace(self, **{name: attributes[name] for name in carried})
+        ctas, warps = attributes.get("num_ctas", DEFAULTS.num_ctas), attributes.get("asked_warps")
+        return replace(made, num_ctas=ctas, num_warps=warps or made.num_warps)
 
     @property
     def names_lines(self) -> bool:

@@ -22,6 +22,7 @@ OTHERS = {
     "num_warps": 8,
     "num_stages": 5,
     "cluster_size": 2,
+    "num_ctas": 4,
     "max_registers": 64,
     "enable_fp_fusion": False,
     "launch_pdl": True,
@@ -68,7 +69,7 @@ def compiled(source: str, stop: str = "ptx", **named: Any) -> kbuild.Artifact:
 def test_tags_read_back_and_show_what_is_not_default() -> None:
     assert {*OTHERS, *CUDA_OTHERS} == {option.name for option in options()}
     everything, cuda = DEFAULTS.changed(OTHERS), DEFAULTS.changed(CUDA_OTHERS)
-    assert everything.tags == "w8s5c2r64nofmapdldebug" and cuda.tags == "t16x8x2m4096r64faststd20"
+    assert everything.tags == "w8s5c2ctas4r64nofmapdldebug" and cuda.tags == "t16x8x2m4096r64faststd20"
     assert cuda.threads == (16, 8, 2) and cuda.num_warps == 8 and "num_warps" not in cuda.requested()
     assert DEFAULTS.changed({"block": "96"}).num_warps == 3
     assert CompileOptions.parse(cuda.tags) == replace(cuda, include=None)
@@ -95,6 +96,7 @@ def test_what_no_options_have_as_tags_is_refused(tags: str) -> None:
     "values, says",
     [
         ({"num_warps": 3}, "num_warps is 3\nhelp: it must be 1, 2, 4, 8, 16 or 32"),
+        ({"num_ctas": 3}, "num_ctas is 3\nhelp: it must be 1, 2, 4, 8 or 16"),
         ({"num_stages": True}, "num_stages is True\nhelp: it must be 1 to 16"),
         ({"num_stages": 17}, "num_stages is 17\nhelp: it must be 1 to 16"),
         ({"maxnreg": 8}, "maxnreg is 8\nhelp: it must be 16 to 255"),
@@ -130,6 +132,7 @@ def test_the_schema_of_the_manifest_has_every_option_and_triton_s_names() -> Non
 
 def test_options_of_an_architecture_without_a_feature_have_their_defaults() -> None:
     chosen = DEFAULTS.changed({"cluster_size": 2, "launch_pdl": True, "num_warps": 8})
+    assert DEFAULTS.changed({"num_ctas": 2}).on(()).num_ctas == 2, "that is a mistake there"
     assert chosen.on({"clusters", "griddepcontrol"}) == chosen
     assert chosen.on(()) == CompileOptions(num_warps=8)
 

@@ -34,7 +34,6 @@ from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import GridDependencyWait
 from kbuild.errors import CompileError, ErrorGroup, Loc, ToolError, UsageError
 from kbuild.options import DEFAULTS, Block, CompileOptions
-from kbuild.options import options as legal_options
 from kbuild.targets import ARCHS, Target, find_target
 from kbuild.tensor_map import MapSources, TensorMapType, number_of
 
@@ -260,16 +259,10 @@ def code_arch(module: Module, target: Target) -> str:
 
 def require_features(options: CompileOptions, target: Target) -> None:
     """Raise `UsageError` where an option that changes the code needs what a target lacks."""
-    for option in legal_options():
-        value = getattr(options, option.name)
-        if (
-            option.changes_code
-            and option.feature
-            and value != option.default
-            and not target.has(option.feature)
-        ):
+    for option in options.lacking(target.features):
+        if option.changes_code:
             raise UsageError(
-                f"{option.name} is {value}, but {target.arch} has no {option.feature}",
+                f"{option.name} is {getattr(options, option.name)}, but {target.arch} has no {option.feature}",
                 help=f"it takes {' or '.join(arch for arch in ARCHS if find_target(arch).has(option.feature))}",
             )
 
@@ -450,7 +443,7 @@ class _Compilation:
         options = self.options
         if options.block is None:  # Of the program's warps there is a power of two; others only copy.
             warps = -(-prod(code.block) // 32)
-            options = options.changed({"num_warps": 1 << (min(warps, 32).bit_length() - 1)})
+            options = options.changed({"num_warps": 1 << (min(warps, 32).bit_length() - 1), "num_ctas": 1})
         metadata = Metadata(
             name=code.name,
             target=self.target.arch,
@@ -478,7 +471,7 @@ class _Compilation:
             target=self.target.arch,
             arch=self.arch,
             options=options,
-            block=(32 * (options.num_warps + attrs.get("extra_warps", 0)), 1, 1),
+            block=(32 * (attrs.get("num_warps", options.warps) + attrs.get("extra_warps", 0)), 1, 1),
             shared=attrs.get("shared", 0),
             params=_parameters(module.kernel),
             signature=self.signature,

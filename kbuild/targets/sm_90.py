@@ -11,6 +11,7 @@ FEATURES = BEFORE | {
     "bf16_atomics",
     "griddepcontrol",
     "stmatrix",
+    "thread_block_clusters",
     "tma",
     "vector_atomics",
 }

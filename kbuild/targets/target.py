@@ -137,7 +137,8 @@ class Target:
     capability: `sm_90a`; empty where they need none."""
     features: frozenset[str] = frozenset()
     """`cp_async`, `stmatrix`, `wgmma`, `tma`, `bf16_arithmetic`, `fp8_conversion`, `griddepcontrol`, …;
-    `clusters` where programs of one copy tiles together, which they do for `wgmma`."""
+    `thread_block_clusters` where there are clusters, `clusters` where programs of one copy tiles together, which
+    they do for `wgmma`."""
     ptxas: PtxasGuarantees = field(default=PtxasGuarantees())
     """What may be expected of the ptxas that assembles the code."""
     thresholds: Thresholds = field(default=Thresholds(), repr=False)

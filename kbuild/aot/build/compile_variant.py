@@ -160,7 +160,7 @@ def _dump_of(job: Job, settings: Mapping[str, Any]) -> dict[str, str]:
 def compile_facts(metadata: Any) -> dict[str, object]:
     """The part of a compile's metadata that is the same in every run: no seconds, for example."""
     return {
-        **metadata.options.attributes(),
+        **metadata.options.stated(),
         "arch": metadata.arch,
         "block": list(metadata.block),
         "conversions": metadata.conversions,

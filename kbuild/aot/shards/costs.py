@@ -77,7 +77,7 @@ def estimate(variant: Variant, nodes: int) -> float:
     sides = sorted(
         (value for value in variant.values.values() if type(value) is int and value >= 16), reverse=True
     )[:2]
-    per_thread = math.prod(sides) / (32 * variant.options.num_warps)
+    per_thread = math.prod(sides) / (32 * variant.options.warps)
     return _BASE + _PER_NODE * nodes * math.sqrt(min(per_thread, 1 << 16))
 
 

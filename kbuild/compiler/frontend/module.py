@@ -61,6 +61,7 @@ def build_module(
     hints = tuple({"divisibility": divisor} if divisor else {} for _, _, divisor in parameters)
     attributes = options.attributes()
     if function.explicit_layouts:
+        _require_one_cta(function, options)
         attributes["explicit_layouts"] = True
     func = Func(function.name, block, attributes, hints)
     func.loc = function.loc
@@ -100,6 +101,16 @@ def _check_layouts(function: SourceFunction, types: Mapping[str, ArgumentType]) 
                 function.loc,
                 f"leave out {item.layout}, or decorate the kernel with @gluon.jit",
             )
+
+
+def _require_one_cta(function: SourceFunction, options: CompileOptions) -> None:
+    """Raise CompileError where several CTAs are to share tensors whose layouts the author chooses."""
+    if options.num_ctas != DEFAULTS.num_ctas:
+        raise CompileError(
+            f"num_ctas is {options.num_ctas}, and the layouts of {function.name}, a kernel of Gluon, are for one block",
+            function.loc,
+            f"compile it with num_ctas={DEFAULTS.num_ctas}",
+        )
 
 
 def _read_kernel(reader: calls.CallVisitor, frame: Frame) -> None:

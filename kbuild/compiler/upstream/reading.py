@@ -54,6 +54,7 @@ def read_upstream(
     own = dict(defaults)
     if "ttg.num-warps" in attributes:
         # With layouts, which Triton has chosen, as the waits have their places.
+        own = {name: value for name, value in own.items() if name not in ("num_ctas", "asked_warps")}
         own |= {"num_warps": attributes["ttg.num-warps"], "explicit_layouts": True}
     if loose.ops:
         building = Building(syntax, target, ROWS)

@@ -28,10 +28,13 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
     body = emit.finish()
     func = emit.func
     parameters = ", ".join(_parameter(func, index, name) for index, name in enumerate(parameter_names(func)))
-    attributes = f'"nvvm.reqntid"="{32 * (emit.num_warps + emit.extra_warps)}" nounwind'
+    threads = 32 * (emit.num_warps + emit.extra_warps)
+    attributes = f'"nvvm.reqntid"="{threads}" nounwind'
     if (programs := func.attrs.get("cluster_size", 1)) > 1:
         attributes += f' "nvvm.cluster_dim"="{programs},1,1"'
     if (most := func.attrs.get("max_registers")) is not None:
+        if "num_ctas" in func.attrs:  # The author has counted with the registers of several multiprocessors.
+            most = min(most, emit.target.limits.registers_for(threads))
         attributes += f' "nvvm.maxnreg"="{most}"'
     elif not emit.extra_warps and not func.attrs.get("explicit_layouts"):
         # Authors of Gluon plan registers themselves.

@@ -63,6 +63,8 @@ def _too_large(func: Func, target: Target, wanted: Sequence[Demand], total: int)
     advice = "make the block sizes smaller" + (
         ", or num_stages: each stage has a buffer of its own" if buffered else ""
     )
+    if "num_ctas" in func.attrs:
+        advice += f"; what {func.attrs['num_ctas']} CTAs would share is in the memory of one block"
     return CompileError("\n".join(lines), largest[0].op.loc, advice)
 
 

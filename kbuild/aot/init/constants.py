@@ -134,6 +134,10 @@ class ConstantsReader:
 
     def _read_options(self) -> None:
         """`num_warps` and its like, of the first configuration or of the first launch with literals."""
+        if any(config.options.get("num_ctas", 1) != 1 for config in self.decorations.configs) or any(
+            "num_ctas" in launch.options for launch in self.launches
+        ):
+            self.found.untranslated.append("num_ctas, which is for sm_90 and later alone")
         if self.decorations.configs:
             given = self.decorations.configs[0].options
             self.found.values.update(

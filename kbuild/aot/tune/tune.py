@@ -214,7 +214,8 @@ def _choices(bucket: Bucket) -> Iterator[dict[str, Value]]:
 def _candidate(
     kernel: Kernel, default: Variant, config: Config, chosen: Mapping[str, Value]
 ) -> Variant | None:
-    """The default variant with other meta-parameters; None where no launch can have the block that they make."""
+    """The default variant with other meta-parameters; None where no launch can have the block that they make,
+    or the architecture lacks what they need."""
     named = {name: value for name, value in chosen.items() if by_name(name, "variant") is None}
     options = config.options.changed({name: value for name, value in chosen.items() if name not in named})
     values = dict(default.constexprs) | dict(config.constexprs) | named
@@ -223,7 +224,10 @@ def _candidate(
     }  # What the kernel takes as well.
     # In one order, whichever configuration is the default: buckets share the code of their candidates.
     own = tuple(sorted(values.items())) if values != dict(default.constexprs) else default.constexprs
-    options = options.on(find_target(default.arch).features)
+    features = find_target(default.arch).features
+    options = options.on(features)
+    if options.lacking(features):
+        return None
     try:
         options = with_launch_shape(kernel, options, dict(default.matrix) | values)
     except LaunchShapeError:
@@ -365,7 +369,7 @@ def tune(
         return None
     meta = {name for name in kernel.meta_parameters if by_name(name, "variant") is None}
     config = [(name, value) for name, value in best.variant.constexprs if name in meta]
-    config += best.variant.options.attributes().items()
+    config += best.variant.options.stated().items()
     device = machine.device
     return TunedEntry(
         task.kernel,

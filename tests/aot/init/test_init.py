@@ -165,6 +165,23 @@ def test_an_autotuned_matmul(tmp_path: Path) -> None:
     assert any(guess.startswith("M, N, K: autotune's key") for guess in guesses(found))
 
 
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (MATMUL, "num_warps=w, num_stages=s)", "num_warps=w, num_stages=s, num_ctas=2)"),
+        (SOFTMAX, "num_warps=8, ", "num_warps=8, num_ctas=2, "),
+    ],
+)
+def test_ctas_are_left_out_for_the_architecture_without_them(
+    tmp_path: Path, text: str, old: str, new: str
+) -> None:
+    assert old in text
+    found, _ = made(tmp_path, text.replace(old, new))
+    assert "no counterpart: num_ctas, which is for sm_90 and later alone" in guesses(found)
+    one = next(line for line in found.text.splitlines() if line.startswith("config = "))
+    assert "num_ctas" not in one
+
+
 def test_layer_norm_with_heuristics(tmp_path: Path) -> None:
     found, manifest = made(tmp_path, LAYER_NORM)
     (only,) = manifest.kernels

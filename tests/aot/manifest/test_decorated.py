@@ -237,7 +237,21 @@ def test_configurations_that_cannot_be_built_are_passed_over(tmp_path: Path) -> 
     kernel = only(tmp_path, configs=configs)
     assert dict(kernel.configs[0].constexprs)["BLOCK"] == 128 and kernel.alternatives == ()
     assert kernel.configs[0].options.max_registers == 64
-    assert "; 5 cannot be built, the first for num_ctas = 2" in kernel.notes[0]
+    assert (
+        "; 5 cannot be built, the first for num_ctas is 2, but sm_80 has no thread_block_clusters"
+        in kernel.notes[0]
+    )
+
+
+def test_programs_of_several_ctas_are_for_architectures_with_clusters(tmp_path: Path) -> None:
+    configs = "[triton.Config({'BLOCK': 512}, 8, 2, 4), triton.Config({'BLOCK': 64}, num_ctas=2)]"
+    file = project(tmp_path, configs=configs)
+    file.write_text(file.read_text().replace('["sm_80", "sm_90"]', '["sm_90"]'))
+    kernel = load(file).kernel("scale")
+    first = kernel.configs[0].options
+    assert (first.num_warps, first.num_stages, first.num_ctas, first.warps) == (8, 2, 4, 32)
+    assert [row[0].options.num_ctas for row in kernel.alternatives] == [2]
+    assert "num_ctas = 4" in kernel.notes[0] and "not read" not in kernel.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +289,8 @@ def test_configurations_that_cannot_be_built_are_passed_over(tmp_path: Path) -> 
             "{'EVEN': lambda args: False}",
             "[triton.Config({'BLOCK': 8}, num_ctas=4)]",
             "",
-            'constexpr "BLOCK" has no value; none of the configurations of @triton.autotune can be built (num_ctas = 4)',
+            'constexpr "BLOCK" has no value; none of the configurations of @triton.autotune can be built (num_ctas is 4, but '
+            "sm_80 has no thread_block_clusters)",
         ),
         ("make()", "configs()", "", 'constexpr "EVEN" has no value'),
     ],

@@ -124,6 +124,17 @@ def test_mistakes_in_rows(project: Path, rows: list[object], message: str) -> No
     assert message in failure(project, *rows)
 
 
+def test_rows_for_several_ctas_take_architectures_with_clusters(project: Path) -> None:
+    header = {**HEADER, "config": ["bias", "BLOCK", "num_ctas"]}
+    rows = [["fp16", 2], [""], [None, 64, None]], [["fp16", 3], [""], [None, 64, 2]]
+    message = "scale.jsonl:3: num_ctas: is 2, but sm_80 has no thread_block_clusters; it takes sm_90 or"
+    assert message in failure(project, *rows, header=header)
+    manifest = project / "kernels.toml"
+    manifest.write_text(manifest.read_text().replace('"sm_80", ', ""))
+    found = expansion(project, *rows, header=header)
+    assert [one.options.num_ctas for one in found.variants] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [

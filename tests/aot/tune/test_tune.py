@@ -371,6 +371,15 @@ def test_what_is_required_of_candidates_is_not_even_compiled(project: Path) -> N
     assert len(many.candidates) == 8 - 3
 
 
+def test_what_an_architecture_lacks_is_not_tried_on_it(project: Path) -> None:
+    file = project / "kernels.toml"
+    file.write_text(file.read_text() + TABLE.replace("BLOCK = [512, ", "num_ctas = [1, 2], BLOCK = [512, "))
+    manifest = load(file)
+    for arch, tried in (("sm_80", {1}), ("sm_90", {1, 2})):
+        found = [one for task in tasks(manifest, (arch,), ()) for one in task.candidates]
+        assert {variant.options.num_ctas for variant in found} == tried
+
+
 def test_what_is_required_is_about_whole_numbers(project: Path) -> None:
     file = project / "kernels.toml"
     text = file.read_text().replace("BLOCK = 512\n", "BLOCK = 512\nSCALE = 2.0\n")

@@ -233,7 +233,7 @@ def changed(capture: Capture, **values: Any) -> None:
             "BLOCK is a function, which is no value of a manifest",
         ),
         ({"constexprs": {"BLOCK": "two words"}}, "BLOCK is 'two words', which is no value of a manifest"),
-        ({"options": {"num_ctas": 2}}, "the option num_ctas = 2 is none of a manifest"),
+        ({"options": {"num_ctas": 32}}, "the option num_ctas = 32 is none of a manifest"),
         ({"options": {"num_warps": 3}}, "the option num_warps = 3 is none of a manifest"),
     ],
 )

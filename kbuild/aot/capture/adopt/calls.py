@@ -21,7 +21,6 @@ from kbuild.options import by_name
 _TYPE = re.compile(r"(\*?)k?([a-z][a-z0-9]*)(?::(16|1))?")
 _WORDS = {"u1": "i1", "f16": "fp16", "f32": "fp32", "f64": "fp64"}
 IGNORED = {
-    "num_ctas": 1,
     "cluster_dims": {"tuple": [1, 1, 1]},
     "launch_cooperative_grid": False,
     "warp_size": 32,

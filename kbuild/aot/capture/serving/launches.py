@@ -9,7 +9,7 @@ from typing import Any
 from kbuild.aot.capture.serving.facts import ServedArgument, ServedLaunch, Value
 from kbuild.aot.capture.serving.values import NoArray, described, element_type, is_of, is_same, is_type, word
 
-SPEED = ("num_warps", "num_stages", "maxnreg")
+SPEED = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Options that change how fast a kernel is and nothing else: where no row has the value that a call gives, another serves."""
 
 

@@ -173,6 +173,7 @@ def _equal(configs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[Any]:
     """The configurations that a row may be."""
     for config in configs:
         given = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+        given["num_ctas"] = getattr(config, "num_ctas", 1)
         if all(values[name] == value for name, value in given.items() if name in values):
             yield config
 

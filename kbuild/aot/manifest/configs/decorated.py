@@ -18,6 +18,7 @@ from typing import Any
 
 from kbuild.aot.manifest.configs.decorators import Decorations, read_decorations
 from kbuild.aot.manifest.configs.evaluate import Evaluator, NoValue, TritonConfig, module_evaluator
+from kbuild.aot.manifest.configs.features import obstacle
 from kbuild.aot.manifest.configs.heuristics import Facts, RunTimeChoice, names_of_arguments, value_of
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.kinds import ConstexprKind
@@ -140,7 +141,10 @@ class DecoratedKernel:
             elif value is not None:
                 if not option.is_legal(value):
                     raise NoValue(f"{name} = {value!r}")
-                row[option.name] = value
+                if found := obstacle(self.reader, option, value):
+                    raise NoValue(f"{name} {found[0]}")
+                if value != option.default or option.is_shown or option.name in self.defaults:
+                    row[option.name] = value
         return row
 
     def _entries(

@@ -69,7 +69,7 @@ def _read_autotune(call: ast.Call, evaluator: Evaluator, found: Decorations) -> 
         name
         for config in found.configs
         for name, value in config.options.items()
-        if name not in ("num_warps", "num_stages", "maxnreg")
+        if name not in ("num_warps", "num_stages", "num_ctas", "maxnreg")
         and value not in (1, False) + (None,) * (name != "pre_hook")
     }
     if beside:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbuild.aot.manifest.configs.features import obstacle
 from kbuild.aot.manifest.expand import parse_guard
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.kinds import Name, Setting
@@ -263,6 +264,9 @@ class _Reader:
                 continue  # Its default.
             if option is not None:
                 legal = Setting(option=option).read(value, (name,), self._note)
+                if found := obstacle(self._reader, option, legal or option.default):
+                    message, takes = found
+                    self.error(f"{name}: {message}", f"{takes}: leave others out of archs")
                 options |= {option.name: legal} if legal is not None else {}
                 if name in self._parameters and legal is not None:
                     constexprs.append((name, legal))

@@ -9,6 +9,7 @@ from typing import Any
 
 from kbuild.aot.manifest import schema
 from kbuild.aot.manifest.configs.decorated import DecoratedConfigs, DecoratedKernel
+from kbuild.aot.manifest.configs.features import obstacle
 from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, repeated
 from kbuild.aot.manifest.expand import points
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
@@ -157,13 +158,16 @@ class _Loader:
 
 
 def check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -> None:
-    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts.
+    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts; where it is not,
+    the architectures have what its options need.
 
     Those written out for the values of an axis are one, those for a list of facts are not.
     """
     lines = [(place, config.guards) for place, config in zip(places, kernel.configs)]
     applied: dict[tuple[KeyPath, tuple[Guard, ...]], bool] = {}
     blocker: dict[tuple[KeyPath, tuple[Guard, ...]], KeyPath] = {}
+    needing = [index for index, config in enumerate(kernel.configs) if config.options.lacking(())]
+    reached: dict[int, dict[str, None]] = {index: {} for index in needing}
     for arch in ARCHS:  # All that there are, so that a package for fewer need not drop configurations.
         for point, specialization in itertools.product(points(kernel), kernel.specializations):
             facts = dict(point) | {"arch": arch, "specialize": specialization.name}
@@ -173,6 +177,8 @@ def check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -
                     continue
                 line = lines[index]
                 applied[line] = applied.get(line, False) or settled is None
+                if settled is None and index in reached:
+                    reached[index][arch] = None
                 if settled is not None:
                     blocker[line] = settled
                 elif not config.guards:
@@ -181,3 +187,19 @@ def check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -
         if not is_reached:
             message = f"is never used: config[{blocker[line][-1]}] applies wherever it does"
             reader.error(line[0], message, "give it a `when`")
+    for index, archs in reached.items():
+        _check_features(reader, places[index], kernel.configs[index].options, archs)
+
+
+def _check_features(
+    reader: ManifestReader, place: KeyPath, chosen: CompileOptions, archs: Collection[str]
+) -> None:
+    """Notes options of a configuration that one of these architectures has no feature for."""
+    for option in chosen.lacking(()):
+        found = obstacle(reader, option, getattr(chosen, option.name), archs)
+        if found:
+            message, takes = found
+            key = (*place, option.name)
+            key = key if key in reader.lines else (*place[:2], "defaults", option.name)
+            advice = f"{takes}: say for which by `when = {{ arch = … }}` of a configuration"
+            reader.error(key, message, advice)

@@ -119,6 +119,29 @@ def test_a_size_that_was_never_seen_is_recorded(
     assert dict(scale.seen) == {"n": (640, 700, 1000, 6400, 12800)}
 
 
+@pytest.mark.parametrize(("n", "threads", "grid"), [(640, 128, 5), (6400, 256, 13), (12800, 256, 25)])
+def test_programs_of_several_ctas_are_single_blocks(
+    served: Any, driver: FakeDriver, n: int, threads: int, grid: int
+) -> None:
+    x, out, found = run(driver, served.double, n, None)
+    assert (out == x * 2).all() and found == threads and driver.launches[-1].grid == (grid, 1, 1)
+    tuner = served.double_kernel
+    assert tuner.best_config is tuner.configs[n > 640]
+
+
+@pytest.mark.parametrize("ctas", [2, 1, 4])
+def test_how_many_ctas_a_call_asks_for_changes_the_speed_alone(
+    served: Any, driver: FakeDriver, made: Path, ctas: int
+) -> None:
+    (halve,) = (one for one in load(made / "kernels.toml").kernels if one.name == "halve")
+    assert [(one.options.num_warps, one.options.num_ctas) for one in halve.configs] == [(8, 2)]
+    launched: list[Any] = []
+    x, out, found = run(driver, lambda *given: launched.append(served.halve(*given)), 640, ctas)
+    assert (out == x / 2).all() and found == 512
+    facts = launched[0].metadata
+    assert (facts.num_warps, facts.num_ctas, launched[0].n_max_threads) == (8, 2, 512)
+
+
 @pytest.mark.parametrize(("n", "block"), [(640, 64), (6400, 256)])
 def test_hooks_of_configurations_are_called(served: Any, driver: FakeDriver, n: int, block: int) -> None:
     x, out, _ = run(driver, served.shift, n, (3, 40))

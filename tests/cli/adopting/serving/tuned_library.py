@@ -46,6 +46,32 @@ def shift_kernel(x, out, n, shifts, BLOCK: tl.constexpr, SIGN: tl.constexpr = 1)
     tl.store(out + places, tl.load(x + places, mask=places < n) + shift, mask=places < n)
 
 
+@triton.autotune(
+    [triton.Config({"BLOCK": 128}, num_warps=2, num_ctas=2), triton.Config({"BLOCK": 512}, num_warps=2, num_ctas=4)],
+    key=["n"],
+)
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + places, tl.load(x + places, mask=places < n) * 2, mask=places < n)
+
+
+@triton.jit
+def halve_kernel(x, out, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + places, tl.load(x + places, mask=places < n) / 2, mask=places < n)
+
+
+def double(x, out, _):
+    n = x.shape[0]
+    double_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+
+
+def halve(x, out, ctas):
+    n = x.shape[0]
+    return halve_kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256, num_warps=8, num_ctas=ctas)
+
+
 def scale(x, out, factor):
     n = x.shape[0]
     scale_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, factor)
@@ -57,7 +83,7 @@ def shift(x, out, shifts):
 """
 
 USE = """\
-from tuned.ops import scale, shift
+from tuned.ops import double, halve, scale, shift
 
 
 class Tensor:
@@ -74,4 +100,6 @@ class Tensor:
 for n in (640, 6400, 1000, 700):
     scale(Tensor(n), Tensor(n), 2.0)
     shift(Tensor(n), Tensor(n), (3, 40))
+    double(Tensor(n), Tensor(n), None)
+    halve(Tensor(n), Tensor(n), 2)
 """

@@ -10,12 +10,18 @@ from triton.runtime.driver import driver
 
 class Config:
     def __init__(
-        self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3, pre_hook: Any = None
+        self,
+        kwargs: dict[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        pre_hook: Any = None,
     ) -> None:
-        self.kwargs, self.num_warps, self.num_stages, self.pre_hook = kwargs, num_warps, num_stages, pre_hook
+        self.kwargs, self.pre_hook = kwargs, pre_hook
+        self.num_warps, self.num_stages, self.num_ctas = num_warps, num_stages, num_ctas
 
     def all_kwargs(self) -> dict[str, Any]:
-        found = {**self.kwargs, "num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": 1}
+        found = {name: getattr(self, name) for name in ("num_warps", "num_stages", "num_ctas")} | self.kwargs
         if os.environ.get("STAND_IN_TRITON", "").startswith("3.2"):
             found |= dict.fromkeys(("num_buffers_warp_spec", "num_consumer_groups"), 0)
         return found

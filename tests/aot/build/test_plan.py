@@ -85,6 +85,7 @@ OPTIONS = {
     "num_warps": 2,
     "num_stages": 5,
     "cluster_size": 2,
+    "num_ctas": 2,
     "max_registers": 64,
     "enable_fp_fusion": False,
     "debug": True,

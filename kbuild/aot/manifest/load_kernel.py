@@ -16,6 +16,7 @@ from kbuild.aot.manifest.functions.cuda import check_types
 from kbuild.aot.manifest.functions.find import check_digest, find_function, presumed_function
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter, with_elements
 from kbuild.aot.manifest.kinds import Name, layout_text
+from kbuild.aot.manifest.launches.load_recorded import load_recorded
 from kbuild.aot.manifest.launches.load_reference import check_reference
 from kbuild.aot.manifest.launches.load_shape import check_launch_shape
 from kbuild.aot.manifest.launches.load_tune import load_tune
@@ -94,6 +95,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         excludes=excludes,
         listed=listed.points if listed else (),
         columns=listed.header if listed else (),
+        recorded=load_recorded(reader, path, values),
         language=function.language,
         block=tuple(map(str, values.get("block", ()))),
         shared=str(values.get("shared", 0)),

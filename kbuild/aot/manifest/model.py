@@ -12,6 +12,7 @@ from typing import Any
 
 from kbuild.aot.manifest.descriptors import is_descriptor
 from kbuild.aot.manifest.expressions import NUM_SMS, Expression, evaluate, parse
+from kbuild.aot.manifest.launches.recorded import RecordedLaunch
 from kbuild.aot.op.model import Op
 from kbuild.errors import UsageError
 from kbuild.options import CUDA, DEFAULTS, TRITON, CompileOptions, options
@@ -364,6 +365,11 @@ class Kernel:
     """The points of such a list, in its order: no others are built."""
     columns: tuple[tuple[str, ...], ...] = ()
     """The columns of such a list: axes, arguments with hints, and meta-parameters and options."""
+    launches: str = field(default="", repr=False)
+    """File with launches that were captured, relative to the manifest, which `kbuild verify` and `kbuild tune` take where the
+    manifest gives none; `kbuild import` writes it."""
+    recorded: tuple[RecordedLaunch, ...] = field(default=(), repr=False)
+    """The launches of that file."""
     digest: str = ""
     """The digest of the source that was captured; another source is a mistake."""
     serves: str = ""
@@ -394,7 +400,7 @@ class Kernel:
     """A kernel before this one, whose keys stand for those that are not given here: each whole, such as all of
     `config`, but `name`."""
     verify: Verify | None = field(default=None, repr=False)  # Not in the digest of what a package is made of.
-    """Launches that `kbuild verify` runs on the CPU; without the table it guesses one."""
+    """Launches that `kbuild verify` runs on the CPU; without the table it takes those of `launches`, or guesses one."""
     unverified: str = field(default="", repr=False)
     """Why `kbuild verify` leaves the kernel out, which it prints: the CPU cannot make its arguments, such as
     arrays of addresses."""
@@ -418,7 +424,7 @@ class Kernel:
         """The files of the project that it is made and verified of, without what these import or include."""
         reference = self.verify.reference.partition(":")[0] if self.verify else ""
         own = "" if ":" in self.source else self.source
-        return tuple(file for file in (own, reference, self.variants) if file)
+        return tuple(file for file in (own, reference, self.variants, self.launches) if file)
 
     @property
     def meta_parameters(self) -> tuple[str, ...]:

@@ -111,13 +111,21 @@ _FOLDERS = ListOf(
     what="a list of folders",
     unique=True,
 )
-_LIST = Text(
-    patterns=(
-        Pattern(INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"),
-        Pattern(r".*\.jsonl", "{} is not a list of variants", "its name ends in .jsonl"),
-    ),
-    one_line=True,
-)
+
+
+def _list(what: str) -> Text:
+    """A file of JSON lines in the project."""
+    return Text(
+        patterns=(
+            Pattern(
+                INSIDE, "{} is not a path within the project", "write it relative to the manifest, with /"
+            ),
+            Pattern(r".*\.jsonl", f"{{}} is not a list of {what}", "its name ends in .jsonl"),
+        ),
+        one_line=True,
+    )
+
+
 _BLOCK = ListOf(
     item=Number(is_integer=True),
     what="a list of numbers and expressions",
@@ -289,7 +297,8 @@ KERNEL = Table(
         ),
         Key("config", (Kernel, "configs"), CONFIG, repeated=True),
         Key("exclude", (Kernel, "excludes"), EXCLUDE, repeated=True),
-        Key("variants", (Kernel, "variants"), _LIST),
+        Key("variants", (Kernel, "variants"), _list("variants")),
+        Key("launches", (Kernel, "launches"), _list("launches")),
         Key(
             "digest",
             (Kernel, "digest"),

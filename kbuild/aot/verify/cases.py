@@ -1,5 +1,5 @@
-"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, or a
-guessed one.
+"""The launches that a variant is verified with: those of `[kernel.verify]`, those its loops ask for, a
+captured one, or a guessed one.
 
 values = [{ M = 5, K = 80, stride = "K" }]      M=5, K=80, stride=80
 loops = { K = "BLOCK_K" }   BLOCK_K = 64        K=0, K=1, K=128, K=129, K=256, …       up to 2 · (num_stages + 1)
@@ -15,6 +15,7 @@ from kbuild.aot.manifest.descriptors import expanded, hint_of
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.expressions import ExpressionFault
 from kbuild.aot.manifest.model import Guard, Kernel
+from kbuild.aot.verify.recorded import Recorded, launches_of, numbers_of, recorded_of
 from kbuild.errors import UsageError
 from kbuild.targets import find_target
 
@@ -43,23 +44,38 @@ class LaunchCase:
     """The arrays initialized with zeros."""
     restored: tuple[str, ...] = ()
     """Other arrays that have their first numbers before every launch, where there are several."""
+    recorded: Recorded | None = None
+    """What is known of a launch that was captured."""
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.scalars)
+        text = ", ".join(f"{name}={value}" for name, value in self.scalars)
+        return f"{text}; programs {self.recorded}" if self.recorded and self.recorded.programs else text
 
 
 def cases(kernel: Kernel, variant: Variant) -> list[LaunchCase]:
-    """The launches for a variant, those of the manifest first; none where the kernel's integers cannot be
-    guessed.
+    """The launches for a variant, those of the manifest first, or the smallest that was captured; none where the kernel's
+    integers cannot be guessed.
 
     Raises UsageError where an expression of the manifest has no value, ManifestError where it names
     something unknown.
     """
+    if kernel.verify is None and (recorded := _recorded(kernel, variant)) is not None:
+        return [recorded]
     launches = _launches(kernel, variant)
     found = [
         case_of(kernel, variant, launch) for launch in (*launches, *_loops(kernel, variant, launches[:1]))
     ]
     return list(dict.fromkeys(case for case in found if case is not None))
+
+
+def _recorded(kernel: Kernel, variant: Variant) -> LaunchCase | None:
+    """The smallest captured launch that the variant takes."""
+    for launch in launches_of(kernel, variant):
+        numbers = numbers_of(kernel, variant, launch)
+        case = sized_case(kernel, variant, numbers, None, kernel.grid) if numbers is not None else None
+        if case is not None:
+            return replace(case, recorded=recorded_of(launch, case.grid))
+    return None
 
 
 def _launches(kernel: Kernel, variant: Variant) -> list[Launch]:

@@ -7,6 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,17 +17,19 @@ from kbuild.aot.build import project as builder
 from kbuild.aot.build.cache import Cache
 from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.identity import bytes_digest, digest
+from kbuild.aot.verify.cases import LaunchCase
 from kbuild.aot.verify.compare import compare
 from kbuild.aot.verify.findings import ENDLESS, Looks, once
 from kbuild.aot.verify.oracle import oracle_of, types_of_artifact
 from kbuild.aot.verify.pool import say
+from kbuild.aot.verify.recorded_reference import UnrecordedError
 from kbuild.aot.verify.reference import Reference, UnguessedError
 from kbuild.aot.verify.remember import recall, remember
 from kbuild.aot.verify.verdict import Check, LaunchRun, Verdict, VerifyTask
 from kbuild.compiler import driver
 from kbuild.compiler.interp import encode
 from kbuild.compiler.interp.loaded import Type, is_float, is_pointer, pointee_of
-from kbuild.compiler.interp.programs import DeadlockError
+from kbuild.compiler.interp.programs import DeadlockError, Index
 from kbuild.compiler.sources import file_and_function
 from kbuild.emulator import Program, Report, arguments_of
 from kbuild.emulator import load as load_ptx
@@ -51,7 +54,7 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     """The verdict on one variant.  `tools` is the digest of what runs and compares, for the cache."""
     started = time.monotonic()
     checks: tuple[Check, ...] = ()
-    problem, cached, unguessed = "", False, False
+    problem, unfinished, cached, unguessed = "", "", False, False
     try:
         artifact = _compile(task)
         launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
@@ -67,6 +70,8 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         if not cached and not any(check.problems for check in checks):
             remember(cache, key, checks)
             _recent[key] = checks
+    except UnrecordedError as error:
+        unfinished = f"{error}\n{_given(task)}"
     except UsageError as error:
         problem, unguessed = (
             _with_advice(task, error) if task.guessed else str(error),
@@ -74,9 +79,8 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         )
     except KbuildError as error:
         problem = str(error)
-    return Verdict(
-        task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed
-    )
+    seconds = time.monotonic() - started
+    return Verdict(task.name, task.kernel, task.arch, checks, problem, seconds, cached, unguessed, unfinished)
 
 
 def _source_digest(task: VerifyTask) -> str:
@@ -113,16 +117,21 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
     oracle = oracle_of(artifact, types, dict(task.signature), dict(task.constexprs), task.reference)
 
     @lru_cache(maxsize=2)
-    def right(case: int, data: str) -> Reference:
-        launch = task.cases[case - 1]
+    def right(launch: LaunchCase, data: str) -> Reference:
         return oracle(launch, data, zlib.crc32(f"{task.kernel} {launch}".encode()))
 
-    checks = []
+    def checked(case: LaunchCase, run: LaunchRun) -> Check:
+        return check(artifact, program, types, right(case, run.data), task, case, run)
+
+    checks, cases = [], list(task.cases)
     for number, run in enumerate(sorted(task.runs, key=lambda run: (run.case, run.data)), 1):
         say(f"{task.name}: run {number} of {len(task.runs)}")
-        case = task.cases[run.case - 1]
+        case = cases[run.case - 1]
         try:
-            checks.append(check(artifact, program, types, right(run.case, run.data), task, run))
+            checks.append(checked(case, run))
+            if checks[-1].unfinished and case.recorded and case.recorded != case.recorded.alone():
+                cases[run.case - 1] = case = replace(case, recorded=case.recorded.alone())
+                checks[-1] = checked(case, run)
         except UsageError:
             raise  # The launch itself could not be made, nor can the others.
         except DeadlockError as error:
@@ -134,7 +143,7 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
             return (*checks, Check(run, str(case), (str(found),)))
         except KbuildError as error:
             checks.append(Check(run, str(case), (str(error),)))
-        if any(problem.startswith(ENDLESS) for problem in checks[-1].problems):
+        if checks[-1].unfinished or any(problem.startswith(ENDLESS) for problem in checks[-1].problems):
             break  # The others would take as long, with the same result.
     return tuple(checks)
 
@@ -145,20 +154,24 @@ def check(
     types: Mapping[str, Type],
     right: Reference,
     task: VerifyTask,
+    case: LaunchCase,
     run: LaunchRun,
 ) -> Check:
     """Run the PTX once and compare its arrays with the expected ones."""
-    case = task.cases[run.case - 1]
 
     def launched(observers: Sequence[Any], budget: int) -> Report:
+        given, grid, only = right.arguments, case.grid, right.programs
         return run_ptx(
-            artifact, program, types, right.arguments, case.grid, run.schedule, run.timing, observers, budget
+            artifact, program, types, given, grid, run.schedule, run.timing, observers, budget, only
         )
 
     names = [name for name, _ in artifact.metadata.params]
     report = launched(_observers(names, right, task, run), STEP_BUDGET)
     problems, largest = [str(finding) for finding in once(report.findings)], 0.0
     if any(finding.kind == ENDLESS for finding in report.findings):
+        if task.guessed or task.captured:
+            why = f"no end after {STEP_BUDGET:,} instructions"
+            return Check(run, str(case), steps=report.steps, unfinished=why, note=right.note)
         looks = Looks()
         launched([looks], STEP_BUDGET // 50)
         problems = [f"{problem}\n{looks}" if problem.startswith(ENDLESS) else problem for problem in problems]
@@ -171,10 +184,12 @@ def check(
                 right.written[name],
                 right.exact,
                 task.tolerance,
+                right.roundings.get(name),
             )
             largest = max(largest, found.error)
             problems += [f"{name}: {found.problem}"] if found.problem else []
-    return Check(run, str(case), tuple(problems), right.exact, min(largest, _FAR_OFF), report.steps)
+    error = min(largest, _FAR_OFF)
+    return Check(run, str(case), tuple(problems), right.exact, error, report.steps, note=right.note)
 
 
 def _observers(
@@ -200,8 +215,9 @@ def run_ptx(
     timing: str,
     observers: Sequence[Any] = (),
     budget: int | None = None,
+    only: Sequence[Index] = (),
 ) -> Report:
-    """The emulator's report on one launch."""
+    """The emulator's report on one launch, or on `only` some of its programs."""
     facts = artifact.metadata
     given = parameters_of(artifact, types, arguments)
     return emulate(
@@ -216,6 +232,7 @@ def run_ptx(
         observers=observers,
         step_budget=STEP_BUDGET if budget is None else budget,
         names=[name for name, _ in facts.params],
+        only=only,
     )
 
 
@@ -246,3 +263,8 @@ def _with_advice(task: VerifyTask, error: KbuildError) -> str:
     advice = f'say in kernels.toml, below "{task.kernel}", why it is `unverified`, or how it is launched'
     help = f"the launch was guessed; {advice}:\n{table}"
     return str(UsageError(error.message, error.loc, help))
+
+
+def _given(task: VerifyTask) -> str:
+    """How a launch that was captured can be replaced."""
+    return f'[kernel.verify] below "{task.kernel}" in kernels.toml can give one that can be run'

@@ -155,7 +155,17 @@ def count_variant(
     oracle = oracle_of(artifact, types, signature, values, reference_task(project, kernel))
     right = oracle(case, KIND, zlib.crc32(f"{variant.kernel} {case}".encode()))
     program, counter = load_ptx(artifact.asm["ptx"], artifact.metadata.name), AccessCounter()
-    report = run_ptx(artifact, program, types, right.arguments, case.grid, "lockstep", "late", [counter])
+    report = run_ptx(
+        artifact,
+        program,
+        types,
+        right.arguments,
+        case.grid,
+        "lockstep",
+        "late",
+        [counter],
+        only=right.programs,
+    )
     facts, limits = artifact.metadata, find_target(variant.arch).limits
     shared = facts.shared + facts.static_shared
     occupancy = limits.occupancy(shared, facts.warps, facts.registers or 0)

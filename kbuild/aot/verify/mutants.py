@@ -222,7 +222,8 @@ def subject(project: Path, manifest: Manifest, variant: Variant, ptxas: str | No
         say(f"{variant.name}: what {launch} has to give")
         right = oracle(launch, data, zlib.crc32(f"{variant.kernel} {launch}".encode()))
         arguments: tuple[Any, ...] = tuple(parameters_of(artifact, types, right.arguments))
-        return TrialCase(f"{launch}; {data} numbers", arguments, launch.grid, _Judge(types, right))
+        judge = _Judge(types, right)
+        return TrialCase(f"{launch}; {data} numbers", arguments, launch.grid, judge, right.programs)
 
     def made_if_possible(launch: Launch, kinds: Sequence[str]) -> Iterator[TrialCase]:
         with suppress(KbuildError):  # A launch that the kernel is not meant for.

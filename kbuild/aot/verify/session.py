@@ -124,10 +124,11 @@ def _worked(
             task = known.task
             if isinstance(result, Crash):
                 help = f"repeat it with: kbuild verify --variant {shlex.quote(task.name)}"
-                problem, unguessed = f"{result.why}\n{help}", task.guessed and result.is_late
-                yield Verdict(task.name, task.kernel, task.arch, problem=problem, unguessed=unguessed)
+                why, is_slow = f"{result.why}\n{help}", result.is_late and (task.guessed or task.captured)
+                verdict = Verdict(task.name, task.kernel, task.arch, unguessed=is_slow and task.guessed)
+                yield replace(verdict, unfinished=why) if is_slow else replace(verdict, problem=why)
                 continue
-            if result.state == "ok":
+            if result.state != "failed" and result.checks:
                 remember(cache, known.key, result.checks)
             yield result
 
@@ -140,20 +141,22 @@ def _worked(
         for place, group in reversed(list(enumerate(groups)))
         if group[0].task.guessed
     }
-    first = [groups[place][:1] for place in guessed.values()]
+    firsts = [groups[place][:1] for place in guessed.values()]
     rest = [
         group[1:] if guessed.get(group[0].task.kernel) == place else group
         for place, group in enumerate(groups)
     ]
-    in_vain: dict[str, str] = {}
-    for verdict in results([*first, *(group for group in rest if group and not group[0].task.guessed)]):
+    in_vain: dict[str, Verdict] = {}
+    for verdict in results([*firsts, *(group for group in rest if group and not group[0].task.guessed)]):
         if verdict.unguessed:
-            in_vain[verdict.kernel] = verdict.variant
+            in_vain[verdict.kernel] = verdict
         yield verdict
     left = [group for group in rest if group and group[0].task.guessed]
     for task in (known.task for group in left for known in group if known.task.kernel in in_vain):
-        why = f"its launch is not tried: that of {in_vain[task.kernel]} was guessed in vain"
-        yield Verdict(task.name, task.kernel, task.arch, problem=why, unguessed=True)
+        first = in_vain[task.kernel]
+        why = f"its launch is not tried: that of {first.variant} was guessed in vain"
+        verdict = Verdict(task.name, task.kernel, task.arch, unguessed=True)
+        yield replace(verdict, problem=why) if first.problem else replace(verdict, unfinished=why)
     yield from results([group for group in left if group[0].task.kernel not in in_vain])
 
 
@@ -209,11 +212,12 @@ def _known(
         ),
         launches,
         runs,
-        kernel.verify is None,
+        kernel.verify is None and not any(launch.recorded for launch in launches),
         job.source_digest,
         options.lenient,
         reference,
         kernel.verify.tolerance if kernel.verify else None,
+        any(launch.recorded for launch in launches),
         early,
     )
     made = [repr(launch) for launch in launches], [repr(run) for run in runs], repr(reference), task.tolerance

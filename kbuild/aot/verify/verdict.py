@@ -86,6 +86,10 @@ class Check:
     """The largest difference of an output, as a share of what is allowed."""
     steps: int = 0
     """Instructions run, counted once for all warps that ran them together."""
+    unfinished: str = ""
+    """Why a launch that the manifest does not give was not run to its end; nothing was wrong until then."""
+    note: str = ""
+    """What is worth knowing of a launch."""
 
 
 def cause_of(problem: str) -> str:
@@ -116,11 +120,15 @@ class Verdict:
     """Whether nothing had to be run."""
     unguessed: bool = False
     """Whether a launch was guessed in vain, as it would be for the kernel's other variants."""
+    unfinished: str = ""
+    """Why a launch that the manifest does not give could not be run, or not to its end."""
 
     @property
     def state(self) -> str:
-        """`ok` or `failed`."""
-        return "failed" if self.problem or any(check.problems for check in self.checks) else "ok"
+        """`ok`, `failed`, or `unfinished`: nothing wrong was seen, and not all was run."""
+        if self.problem or any(check.problems for check in self.checks):
+            return "failed"
+        return "unfinished" if self.unfinished or any(check.unfinished for check in self.checks) else "ok"
 
     def encode(self) -> dict[str, Any]:
         """The verdict as plain values."""
@@ -210,5 +218,7 @@ class VerifyTask:
     """What results are compared with; None for what the kernel itself means."""
     tolerance: float | None = None
     """How far floating-point results may be off; None for what is usual."""
+    captured: bool = False
+    """Whether its launch was captured."""
     early: tuple[str, ...] = ()
     """Arrays that a launch before this one may still work on, until the kernel has waited for it."""

@@ -8,7 +8,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kbuild.aot.build.progress import Bar, Lines, Progress
 from kbuild.aot.build.project import load_variants
 from kbuild.aot.environment import cache_directory, number
 from kbuild.aot.manifest.expand import Expansion, Variant
+from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.manifest.reader import suggestion
 from kbuild.aot.shards.shard import WHOLE
 from kbuild.aot.toolchain import ptxas_of_code
@@ -28,6 +30,9 @@ from kbuild.errors import UsageError
 MAX_PROBLEMS = 3
 """Runs of a variant that went wrong which are shown in full."""
 _GUESSED = "one launch is guessed, with arrays as large as what it touches"
+_CAPTURED = (
+    "launches are the smallest that were captured, with a few programs of each; numbers in arrays are made up"
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             verdicts.append(verdict)
             if not (verdict.cached or options.verbose):
                 progress.step(len(verdicts), len(variants), verdict.variant)
-            if verdict.state == "failed" or options.verbose:
+            if verdict.state != "ok" or options.verbose:
                 progress.message(shown.described(verdict))
             if verdict.state == "failed" and not options.keep_going:
                 break
@@ -72,12 +77,22 @@ def run(options: argparse.Namespace) -> int:
         )
     failed = sum(verdict.state == "failed" for verdict in verdicts)
     if not options.quiet:
-        for name in dict.fromkeys(
-            verdict.kernel for verdict in verdicts if manifest.kernel(verdict.kernel).verify is None
-        ):
-            print(f"note: {name} has no [kernel.verify]: {_GUESSED}", file=sys.stderr)
+        for note in dict.fromkeys(_notes(manifest, verdicts)):
+            print(f"note: {note}", file=sys.stderr)
         print(_summary(verdicts, len(variants) - len(verdicts), time.monotonic() - started), file=sys.stderr)
     return 1 if failed else 0
+
+
+def _notes(manifest: Manifest, verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Where the launches were not those of the manifest, and what is worth knowing of them."""
+    for verdict in verdicts:
+        kernel = manifest.kernel(verdict.kernel)
+        if kernel.verify is None and not kernel.recorded:
+            yield f"{kernel.name} has no [kernel.verify]: {_GUESSED}"
+    if any(manifest.kernel(verdict.kernel).recorded for verdict in verdicts):
+        yield _CAPTURED
+    for verdict in verdicts:
+        yield from (f"{verdict.kernel} {check.note}" for check in verdict.checks if check.note)
 
 
 def _chosen(expansion: Expansion, options: argparse.Namespace) -> list[Variant]:
@@ -125,15 +140,21 @@ class _Shown:
     def described(self, verdict: Verdict) -> str:
         """A verdict, and below it the errors or, if `verbose`, the outcome of every run."""
         lines = [f"{verdict.state:6}  {verdict.variant}"]
-        lines += [f"    {line}" for line in verdict.problem.splitlines()]
+        why = [verdict.problem, verdict.unfinished]
+        lines += [f"    {line}" for text in why for line in text.splitlines()]
         wrong = [check for check in verdict.checks if check.problems]
         new = {
             check: [problem for problem in check.problems if self._is_new(verdict, problem)]
             for check in wrong
         }
-        shown = verdict.checks if self.verbose else [check for check in wrong if new[check]][:MAX_PROBLEMS]
+        shown = [check for check in wrong if new[check]][:MAX_PROBLEMS]
+        shown = (
+            verdict.checks
+            if self.verbose
+            else [*shown, *(check for check in verdict.checks if check.unfinished)]
+        )
         for check in shown:
-            lines += self._run(verdict, check, check.problems if self.verbose else new[check])
+            lines += self._run(verdict, check, check.problems if self.verbose else new.get(check, []))
         left = [check for check in wrong if check not in shown]
         elsewhere = {
             self._first[verdict.kernel, cause_of(problem)] for check in left for problem in check.problems
@@ -155,7 +176,9 @@ class _Shown:
     def _run(self, verdict: Verdict, check: Check, problems: Sequence[str]) -> list[str]:
         """One run, and some of its errors."""
         how = "exactly" if check.exact else f"at {check.error:.3f} of the bounds"
-        came = "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
+        came = check.unfinished or (
+            "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
+        )
         lines = [
             f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}"
         ]
@@ -203,7 +226,9 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _summary(verdicts: Sequence[Verdict], left: int, seconds: float) -> str:
-    failed = sum(verdict.state == "failed" for verdict in verdicts)
+    count = Counter(verdict.state for verdict in verdicts)
     cached = sum(verdict.cached for verdict in verdicts)
-    parts = [f"{len(verdicts) - failed} ok", f"{failed} failed", f"{cached} known from before"]
+    parts = [f"{count['ok']} ok", f"{count['failed']} failed"]
+    parts += [f"{count['unfinished']} not finished, nothing wrong so far"] * (count["unfinished"] > 0)
+    parts.append(f"{cached} known from before")
     return ", ".join(parts + [f"{left} not tried; -k tries them"] * (left > 0)) + f"; {seconds:.1f} s"

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from kbuild.compiler.interp import elementwise, gpu, nvidia, partitions, tensor  # noqa: F401  register their meanings
-from kbuild.compiler.interp.formats import decode, encode, memory_dtype, value_dtype, wide_f32
+from kbuild.compiler.interp.formats import decode, encode, memory_dtype, tf32_cut, value_dtype, wide_f32
 from kbuild.compiler.interp.machine import MEANINGS, meaning_of, means, run_grid
 from kbuild.compiler.interp.memory import GlobalMemory, Trace
 from kbuild.compiler.interp.nvidia import TensorMapValue
+from kbuild.compiler.interp.programs import Index
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.types import (
     DescriptorType,
@@ -45,6 +46,7 @@ __all__ = [
     "memory_dtype",
     "run",
     "signature_of",
+    "tf32_cut",
     "wide_f32",
 ]
 
@@ -69,9 +71,10 @@ def run(
     arguments: Sequence[Any] | Mapping[str, Any],
     grid: Sequence[int] = (1,),
     trace: Trace | None = None,
+    programs: Sequence[Index] = (),
 ) -> None:
-    """Run a kernel over a grid of 1 to 3 axes.  `arguments` are numpy arrays, which it may write, and
-    numbers; in order or by name.  A `trace` records what was read and written.
+    """Run a kernel over a grid of 1 to 3 axes, or those of its `programs` that are given.  `arguments` are numpy
+    arrays, which it may write, and numbers; in order or by name.  A `trace` records what was read and written.
 
     Raises `InterpretError` when an argument does not fit, an access is out of bounds or an assertion fails.
     """
@@ -100,7 +103,7 @@ def run(
     values = [_argument(parameter.type, given, addresses) for parameter, given in zip(parameters, arguments)]
     values += [_tensor_map(argument, kernel.argument_hints[argument.index], values) for argument in maps]
     x, y, z = (*grid, 1, 1, 1)[:3]
-    run_grid(module, memory, values, (int(x), int(y), int(z)))
+    run_grid(module, memory, values, (int(x), int(y), int(z)), programs)
     memory.write_back()
     if trace is not None:
         memory.fill_trace(trace, [name for name, _ in pointed])

@@ -77,6 +77,26 @@ def wide_f32() -> Iterator[Wide]:
         _wide.reset(token)
 
 
+_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
+
+
+@contextmanager
+def tf32_cut() -> Iterator[None]:
+    """Within it dots in tf32 cut their operands, as hardware does."""
+    token = _narrow.set(True)
+    try:
+        yield
+    finally:
+        _narrow.reset(token)
+
+
+def dot_operand(values: Array, precision: str) -> Array:
+    """An operand of a dot of a precision, cut where that is asked for."""
+    if not _narrow.get() or precision != "tf32" or values.dtype != np.float32:
+        return values
+    return (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def value_dtype(type_: Type) -> Any:
     """The dtype in which values of a type are computed; pointers are 64-bit addresses."""
     element = element_of(type_)

@@ -157,8 +157,15 @@ class Machine:
         self.write_copies(len(self.outgoing))
 
 
-def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], grid: Index) -> None:
-    """All programs of a grid, axis 0 fastest, one after the other; interleaved where they wait for each other."""
+def run_grid(
+    module: Module,
+    memory: GlobalMemory,
+    arguments: Sequence[Any],
+    grid: Index,
+    some: Sequence[Index] = (),
+) -> None:
+    """All programs of a grid, axis 0 fastest, or `some` of them, one after the other; interleaved where they wait for
+    each other."""
     kernel = module.kernel
     shared = int(kernel.attrs.get("shared", 0))
 
@@ -167,7 +174,7 @@ def run_grid(module: Module, memory: GlobalMemory, arguments: Sequence[Any], gri
         machine.call(kernel, arguments)
         machine.finish()
 
-    indices = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    indices = some or [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
     with np.errstate(all="ignore"):
         Programs(indices, work, memory).run()
 

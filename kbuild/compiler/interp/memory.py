@@ -17,7 +17,9 @@ Seen = list[tuple[Array, Type, Loc | None]]
 ORIGIN = 1 << 40
 """The first address: beyond 32 bits, so that a pointer squeezed into 32 bits is caught."""
 _ALIGNMENT = 256
-"""Bytes to which arrays are aligned, and which lie unused between them."""
+"""Bytes to which arrays are aligned."""
+_GAP = 1 << 16
+"""Unused bytes between arrays: so many that a row beyond the last one is in none."""
 
 
 class Trace:
@@ -86,7 +88,7 @@ class GlobalMemory:
         end = _ALIGNMENT
         for array in arrays:
             self.starts.append(end)
-            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT + _GAP
         self.bytes = np.zeros(end, np.uint8)
         for start, array in zip(self.starts, arrays):
             self.bytes[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kbuild.compiler.interp.formats import Array, decode, encode, poison, round_to, value_dtype
+from kbuild.compiler.interp.formats import Array, decode, dot_operand, encode, poison, round_to, value_dtype
 from kbuild.compiler.interp.machine import Machine, means
 from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ir.types import (
@@ -361,12 +361,13 @@ def _rounded(values: Array, type_: Type) -> Array:
 
 @means(Dot)
 def dot(machine: Machine, op: Dot) -> Array:
-    return matmul_add(machine[op.a], machine[op.b], machine[op.c], op.c.type)
+    a, b = (dot_operand(machine[value], op.input_precision) for value in (op.a, op.b))
+    return matmul_add(a, b, machine[op.c], op.c.type)
 
 
 def matmul_add(a: Array, b: Array, c: Array, type_: Type) -> Array:
     """a·b + c.  Sums are exact enough in float64 (and in int64) that their order does not show; f32 operands
-    are not cut to tf32."""
+    are not cut to tf32 here."""
     wide = np.float64 if isinstance(element_of(type_), FloatType) else np.int64
     dot = np.matmul(a.astype(wide), b.astype(wide))
     total = dot + c.astype(dot.dtype)

@@ -72,6 +72,7 @@ def run(
     timing: str | Timing = "late",
     checks: str = "",
     names: Sequence[str] = (),
+    only: Sequence[tuple[int, int, int]] = (),
 ) -> Report:
     """Run a kernel to its end, or to the first thing that is wrong.
 
@@ -80,6 +81,7 @@ def run(
     Observers are notified of every access; `timing` says when asynchronous operations take effect: `late`,
     `early` or `random(SEED)`.  `checks` finds races too: `strict` by the letter of the PTX ISA, `lenient` without
     what hardware forgives (`race.LENIENT`); with `names` of the arguments reports say `x[96]` for addresses.
+    Of the grid `only` some CTAs run, whole clusters, where their places are given.
     Raises PtxError for text that cannot be run, EmulationError for arguments that do not fit the kernel,
     TensorMapError for maps that cannot be made.
     """
@@ -93,6 +95,7 @@ def run(
     )
     launch.timing = timing_named(timing) if isinstance(timing, str) else timing
     launch.observers = [*observers, *checkers_named(checks)]
+    launch.only = frozenset(only)
     findings = launch.run()
     outputs = [
         None
@@ -145,6 +148,8 @@ class Launch:
         self.observers: list[Observer] = []
         self.timing: Timing = Late()
         """When asynchronous operations take effect."""
+        self.only: frozenset[tuple[int, int, int]] = frozenset()
+        """The CTAs that run, with those of their clusters; all where it is empty."""
         self.earlier: Callable[[], None] | None = None
         """The launch before this one, where this one begins first: it runs when a thread waits for it."""
         self.global_memory = heap
@@ -282,8 +287,10 @@ class Launch:
         for z in range(0, gz, cz):
             for y in range(0, gy, cy):
                 for x in range(0, gx, cx):
-                    cluster = Cluster(self)
                     indices = [(x + i, y + j, z + k) for k in range(cz) for j in range(cy) for i in range(cx)]
+                    if self.only and self.only.isdisjoint(indices):
+                        continue
+                    cluster = Cluster(self)
                     shared = [self._shared() for _ in indices]
                     for rank, index in enumerate(indices):
                         cluster.ctas.append(self._cta(cluster, index, rank, shared))

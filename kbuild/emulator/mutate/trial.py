@@ -28,6 +28,8 @@ class TrialCase:
     arguments: tuple[Argument, ...]
     grid: tuple[int, ...]
     judge: Judge
+    only: tuple[tuple[int, int, int], ...] = ()
+    """The programs that run; all where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class Subject:
                 step_budget=step_budget,
                 observers=observers,
                 checks=self.checks if adversary.races else "",
+                only=case.only,
             )
 
     def problem(

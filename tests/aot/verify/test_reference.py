@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kbuild.aot.verify.cases import LaunchCase
-from kbuild.aot.verify.compare import compare
+from kbuild.aot.verify.compare import compare, rounding
 from kbuild.aot.verify.data import numbers
 from kbuild.aot.verify.reference import reference
 from kbuild.compiler.interp.loaded import module_of, pointee_of
@@ -34,6 +35,22 @@ def test_special_numbers_are_among_the_others() -> None:
     f32 = pointee_of(module_of(TEXT).kernel.arguments[0].type)
     made = numbers("special", f32, 2000, np.random.default_rng(0))
     assert np.isnan(made).any() and np.isinf(made).any() and (np.abs(made[np.isfinite(made)]) < 10).all()
+
+
+def test_results_that_depend_on_rounding_may_be_off_by_several_times_as_much() -> None:
+    f32 = pointee_of(module_of(TEXT).kernel.arguments[0].type)
+    wide, written = np.array([1, 1000, np.inf, np.inf], np.float32), np.array([True, True, True, False])
+    off = rounding(f32, wide, np.array([1, 1001, -np.inf, 5], np.float32), written)
+    assert off == pytest.approx(1e-3)
+
+    def problem(found: Any, rounding: float | None, exact: bool = False) -> str:
+        found = np.asarray(found, np.float32)
+        return compare(f32, wide, found, np.ones(4, bool), exact, rounding=rounding).problem
+
+    assert problem([1, 1007, -np.inf, np.nan], off) == ""
+    assert problem([1, 1009, -np.inf, np.nan], off).startswith("1 of 4 elements differ")
+    assert problem([1, 1000, 7, np.inf], off).startswith("1 of 4 elements differ; [2]")
+    assert problem([1, 1000, -np.inf, np.inf], off, exact=True) and problem([1, 1000, -np.inf, np.inf], None)
 
 
 def test_results_are_equal_or_within_bounds() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ import kbuild.language as tl
 from kbuild.compiler import interp
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp.memory import Trace
+from kbuild.errors import InterpretError
 
 
 def traced(kernel: object, grid: int, arrays: dict[str, np.ndarray], **constexprs: int) -> Trace:
@@ -81,3 +84,46 @@ def test_elements_that_a_mask_leaves_out_show(dtype: str, shown: float) -> None:
     trace = traced(load_part, 1, {"x": np.ones(4, dtype), "out": out})
     np.testing.assert_array_equal(out, np.array([1, 1, shown, shown], dtype))
     assert trace.read["x"].tolist() == [True] * 2 * out.itemsize + [False] * 2 * out.itemsize
+
+
+@kbuild.jit
+def store_number(out):
+    tl.store(out + tl.program_id(0) + 8 * tl.program_id(1), tl.num_programs(0) + tl.program_id(1))
+
+
+def test_some_programs_of_a_grid_run() -> None:
+    out = np.zeros(16, np.int32)
+    module = build_module(store_number, interp.signature_of({"out": out}), {})
+    interp.run(module, {"out": out}, (8, 2), programs=[(1, 0, 0), (7, 1, 0)])
+    assert out[1] == 8 and out[15] == 9 and np.count_nonzero(out) == 2
+
+
+@kbuild.jit
+def read_next_row(x, out):
+    tl.store(out, tl.load(x + 1000))
+
+
+def test_the_row_behind_an_array_is_in_no_other() -> None:
+    arrays = {"x": np.zeros(10, np.float32), "out": np.zeros(4000, np.float32)}
+    module = build_module(read_next_row, interp.signature_of(arrays), {})
+    with pytest.raises(InterpretError, match=r"read out of bounds.* x\[1000\], of 10 elements"):
+        interp.run(module, arrays, (1,))
+
+
+@kbuild.jit
+def square(x, out):
+    places = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    values = tl.load(x + places)
+    tl.store(out + places, tl.dot(values, values))
+
+
+def test_dots_cut_to_tf32_where_that_is_asked_for() -> None:
+    x = np.full(256, 1 + 2.0**-12, np.float32)
+    found = {}
+    for cut in (False, True):
+        arrays = {"x": x.copy(), "out": np.zeros(256, np.float32)}
+        module = build_module(square, interp.signature_of(arrays), {})
+        with interp.tf32_cut() if cut else nullcontext():
+            interp.run(module, arrays, (1,))
+        found[cut] = float(arrays["out"][0])
+    assert found == {False: np.float32(16 * (1 + 2.0**-12) ** 2), True: 16.0}

@@ -432,3 +432,14 @@ def test_programs_compete_for_a_lock_where_they_alternate(schedule: str, most: i
     )
     tries = report.check().outputs[1]
     assert tries is not None and tries.min() == 1 and (tries.max() >= most if most > 1 else tries.max() == 1)
+
+
+def test_some_ctas_of_a_grid_run() -> None:
+    body = """
+    .reg .b32 %r_x, %r_n;
+    mov.u32 %r_x, %ctaid.x;
+    mov.u32 %r_n, %nctaid.x;
+"""
+    body += at("out", 4, index="%r_x") + "    st.global.b32 [%d0], %r_n;\n"
+    report = launch(body, {"out": np.zeros(9, np.uint32)}, grid=(9,), only=[(2, 0, 0), (8, 0, 0)]).check()
+    np.testing.assert_array_equal(report.outputs[0], [0, 0, 9, 0, 0, 0, 0, 0, 9])

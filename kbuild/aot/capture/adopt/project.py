@@ -140,9 +140,8 @@ def _add(name: str, calls: Calls, located: Located, root: Path, found: Adopted) 
     """Adds the kernel of calls of one shape; its lines of the manifest."""
     table = table_of(calls)
     found.kernels[name], found.sources[name] = table, located
-    lines, listed = kernel_text(name, table, located)
-    if listed:
-        found.files[root / FOLDER / f"{name}.jsonl"] = listed
+    lines, lists = kernel_text(name, table, located)
+    found.files |= {root / file: text for file, text in lists.items()}
     if calls.absent:
         table.notes.insert(0, f"for calls without {', '.join(calls.absent)}")
     found.notes += [f"{name}: {note}" for note in table.notes]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kbuild.aot.capture.adopt.factors import Factors, factored
+from kbuild.aot.capture.adopt.launches import launches_text
 from kbuild.aot.capture.adopt.locate import Located
 from kbuild.aot.capture.adopt.rows import Table
 from kbuild.aot.init.toml_text import WIDTH, grouped, toml_key, toml_list, toml_value
@@ -31,8 +32,9 @@ def head_text(package: str, archs: Sequence[str], requirements: Sequence[str]) -
     return [*lines, *toml_list("archs", [toml_value(arch) for arch in archs])]
 
 
-def kernel_text(name: str, table: Table, located: Located) -> tuple[list[str], str]:
-    """The `[[kernel]]` of a table, and the list of its variants, which is empty where these multiply."""
+def kernel_text(name: str, table: Table, located: Located) -> tuple[list[str], dict[str, str]]:
+    """The `[[kernel]]` of a table, and its lists by file: of variants, where these do not multiply, and of launches, where
+    some were recorded."""
     kernel = table.calls.kernel
     factors = factored(table)
     grid = _grid_names({name for name, _ in kernel.params} | {*table.axes, *table.arguments})
@@ -49,14 +51,19 @@ def kernel_text(name: str, table: Table, located: Located) -> tuple[list[str], s
     lines += toml_list("grid", [toml_value(axis) for axis in grid])
     lines.append(f"grid_args = {toml_value({', '.join(grid): 'i32'})}")
     lines += _table("args", grouped(_args(table, factors)))
+    files: dict[str, str] = {}
+    if text := launches_text(table, grid):
+        files[f"{FOLDER}/{name}.launches.jsonl"] = text
+        lines.append(f'launches = "{FOLDER}/{name}.launches.jsonl"')
     if factors is None:
-        return [*lines, f'variants = "{FOLDER}/{name}.jsonl"'], list_text(table)
+        files[f"{FOLDER}/{name}.jsonl"] = list_text(table)
+        return [*lines, f'variants = "{FOLDER}/{name}.jsonl"'], files
     if factors.matrix:
         lines += _table("matrix", factors.matrix)
     if factors.specialize:
         lines += toml_list("specialize", [toml_value(grouped(hints)) for hints in factors.specialize], True)
     lines += toml_list("config", [toml_value(config) for config in factors.config], True)
-    return lines, ""
+    return lines, files
 
 
 def _grid_names(taken: set[str]) -> tuple[str, ...]:

@@ -175,7 +175,16 @@ def _runs(
     if "tune" in values:
         place = (*path, "tune")
         tune = load_tune(
-            reader, place, values["tune"], args, grid_args, matrix, specializations, loaded, verify
+            reader,
+            place,
+            values["tune"],
+            args,
+            grid_args,
+            matrix,
+            specializations,
+            loaded,
+            verify,
+            "launches" in values,
         )
     return verify, tune
 

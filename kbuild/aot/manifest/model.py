@@ -311,6 +311,8 @@ class Bucket:
     """What has to hold of a configuration to be tried, as `"BLOCK_M * BLOCK_N <= 32768"`: expressions over
     meta-parameters of whole numbers, options such as `num_warps`, and integer arguments; that of the bucket
     beside that of `[kernel.tune]`."""
+    sizes: tuple[tuple[str, str], ...] = ()
+    """Elements that each pointer points to in a captured launch."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,10 @@ class Tune:
     sizes: tuple[tuple[str, str], ...]
     """Elements that each pointer points to; those of `[kernel.verify]` unless given."""
     buckets: tuple[Bucket, ...]
-    """The calls to tune for, in the order in which dispatch asks for their facts."""
+    """The calls to tune for, in the order in which dispatch asks for their facts; without them a kernel with `launches` is
+    tuned for the largest of each variant."""
+    candidates: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    """Values to try for captured launches."""
     zeros: tuple[str, ...] = ()
     """Pointers to arrays that are zeros before every launch, such as locks and counters; those of
     `[kernel.verify]` unless given."""
@@ -405,7 +410,7 @@ class Kernel:
     """Why `kbuild verify` leaves the kernel out, which it prints: the CPU cannot make its arguments, such as
     arrays of addresses."""
     tune: Tune | None = field(default=None, repr=False)
-    """What `kbuild tune` tries on a GPU; without the table nothing."""
+    """What `kbuild tune` tries on a GPU; without the table nothing, or numbers of warps on those of `launches`."""
     op: Op | None = None
     """The operator on tensors that the package has in place of the bare launch, which is then in its module `launch`."""
     alternatives: tuple[tuple[Config, ...], ...] = field(default=(), repr=False)

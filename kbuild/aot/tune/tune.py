@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kbuild.aot.manifest import expressions
+from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import Variant, expand_config, points
 from kbuild.aot.manifest.launches.shape import LaunchShapeError, with_launch_shape
 from kbuild.aot.manifest.model import (
@@ -29,10 +30,13 @@ from kbuild.aot.manifest.model import (
     Guard,
     Kernel,
     Manifest,
+    PointCondition,
+    Tune,
     Value,
 )
 from kbuild.aot.manifest.tuned import TunedEntry
 from kbuild.aot.verify.cases import LaunchCase, sized_case
+from kbuild.aot.verify.recorded import launches_of, numbers_of
 from kbuild.errors import KbuildError, ManifestError
 from kbuild.options import by_name
 from kbuild.targets import find_target, nearest_target
@@ -44,6 +48,8 @@ NEAR = 1.1
 noise."""
 SECONDS = 0.3
 """Seconds of device time for the finalists."""
+_MOST_WARPS = 32
+"""Warps of a program."""
 WORTH = 0.98
 """As a part of the default's time: a smaller gain is within the noise, and not worth another cubin."""
 
@@ -129,7 +135,10 @@ class TuneTask:
 def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> Iterator[TuneTask]:
     """Everything to tune, in the order of the manifest."""
     for kernel in manifest.kernels:
-        if kernel.tune is None or (kernels and kernel.name not in kernels):
+        if kernels and kernel.name not in kernels:
+            continue
+        if kernel.tune is None or not kernel.tune.buckets:
+            yield from _recorded_tasks(kernel, archs)
             continue
         for arch, bucket, point in itertools.product(archs, kernel.tune.buckets, points(kernel)):
             facts = dict(point) | {"arch": arch}
@@ -138,6 +147,48 @@ def tasks(manifest: Manifest, archs: Sequence[str], kernels: Sequence[str]) -> I
             task = _task(kernel, arch, bucket, point)
             if task is not None:
                 yield task
+
+
+def _recorded_tasks(kernel: Kernel, archs: Sequence[str]) -> Iterator[TuneTask]:
+    """The variants of a kernel that have captured launches, each with its largest; of those that entries of the table do
+    not tell apart, for their hints have no name, the one with the largest."""
+    found: dict[tuple[object, ...], tuple[int, TuneTask]] = {}
+    every = itertools.product(archs, points(kernel), kernel.specializations) if kernel.recorded else ()
+    for arch, point, specialization in every:
+        facts = dict(point) | {"arch": arch, "specialize": specialization.name}
+        when = (("arch", arch), *point, ("specialize", specialization.name))
+        for config in kernel.configs:
+            if not config.when.holds(facts):
+                continue
+            for default in expand_config(kernel, arch, point, config, [specialization]):
+                bucket = _recorded_bucket(kernel, default)
+                if bucket is None:
+                    continue
+                tried = dict.fromkeys(_candidates(kernel, default, config, bucket, facts))
+                plain = replace(default, guards=())
+                task = TuneTask(kernel.name, when, bucket, config.guards, plain, tuple(tried))
+                size = sum(int(elements) for _, elements in bucket.sizes)
+                known = found.get((when, config.guards))
+                if known is None or known[0] < size:
+                    found[when, config.guards] = size, task
+    yield from (task for _, task in found.values())
+
+
+def _recorded_bucket(kernel: Kernel, variant: Variant) -> Bucket | None:
+    """The largest captured launch of a variant, if there is one, with what to try: half and twice the warps, unless the
+    manifest says it."""
+    launches = launches_of(kernel, variant, exactly=True)
+    numbers = numbers_of(kernel, variant, launches[-1]) if launches else None
+    if numbers is None:
+        return None
+    sizes = {array.name: str(array.elements) for array in launches[-1].arrays}
+    pointers = {name for name, type_, _ in expanded(variant.signature) if type_.startswith("*")}
+    warps = variant.options.num_warps
+    some = tuple(count for count in (warps // 2, warps, 2 * warps) if 1 <= count <= _MOST_WARPS)
+    tried = (kernel.tune.candidates if kernel.tune else ()) or (("num_warps", some),)
+    bucket = Bucket(PointCondition(), (), tuple(numbers.items()), tried, sizes=tuple(sizes.items()))
+    is_whole = sizes.keys() >= pointers and launch_of(kernel, variant, bucket) is not None
+    return bucket if is_whole else None
 
 
 def _task(kernel: Kernel, arch: str, bucket: Bucket, point: tuple[tuple[str, Value], ...]) -> TuneTask | None:
@@ -177,9 +228,10 @@ def launch_of(
 ) -> LaunchCase | None:
     """The bucket's launch of a variant on so many multiprocessors, as in `sized_case`; None if it does not
     fulfil the variant's hints."""
-    assert kernel.tune is not None
-    case = sized_case(kernel, variant, dict(bucket.values), kernel.tune.sizes, kernel.grid, num_sms)
-    return case and replace(case, zeros=kernel.tune.zeros, restored=kernel.tune.restore)
+    tune = kernel.tune or Tune((), ())
+    sizes = bucket.sizes or tune.sizes
+    case = sized_case(kernel, variant, dict(bucket.values), sizes, kernel.grid, num_sms)
+    return case and replace(case, zeros=tune.zeros, restored=tune.restore)
 
 
 def _candidates(

@@ -49,8 +49,9 @@ class Recorded:
         return replace(self, programs=((0, 0, 0),))
 
 
-def launches_of(kernel: Kernel, variant: Variant) -> list[RecordedLaunch]:
-    """The recorded launches of a variant, the smallest first: those with its values and its hints, or else with its values."""
+def launches_of(kernel: Kernel, variant: Variant, exactly: bool = False) -> list[RecordedLaunch]:
+    """The recorded launches of a variant, the smallest first: those with its values and its hints, or else with its values
+    unless that is asked for `exactly`."""
     known = variant.values
     alike = [
         launch
@@ -59,7 +60,7 @@ def launches_of(kernel: Kernel, variant: Variant) -> list[RecordedLaunch]:
     ]
     hints = {name: hint_of(type_) for name, type_ in variant.signature}
     exact = [launch for launch in alike if all(hints.get(name, "") == hint for name, hint in launch.hints)]
-    return sorted(exact or alike, key=lambda launch: launch.elements)
+    return sorted(exact if exact or exactly else alike, key=lambda launch: launch.elements)
 
 
 def _same(one: object, other: object) -> bool:

@@ -44,7 +44,10 @@ def run(options: argparse.Namespace) -> int:
     archs = chosen_archs(manifest, tuple(options.archs), machine.device if machine else None)
     found = list(tuner.tasks(manifest, archs, known_kernels(manifest, options.kernels)))
     if not found:
-        raise UsageError("there is nothing to tune", help="[kernel.tune] of a kernel says what: docs/tune.md")
+        raise UsageError(
+            "there is nothing to tune",
+            help="[kernel.tune] of a kernel says what, or launches that were captured: docs/tune.md",
+        )
     for note in notes_on_sources(manifest, [task.kernel for task in found]):
         _say(options, f"note: {note}")
     programs = compiled(options, manifest, found, display)

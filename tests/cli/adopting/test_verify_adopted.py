@@ -147,3 +147,20 @@ def test_a_table_is_in_place_of_captured_launches(
     assert cli.main(["verify", "--no-cache", "--json"]) == 0
     (verdict,) = json.loads(capsys.readouterr().out)
     assert verdict["checks"][0]["launch"].startswith("n=77,")
+
+
+def test_tuning_needs_no_table(
+    record: Recording, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record()
+    assert cli.main(["import", "capture.jsonl", "-q"]) == 0
+    capsys.readouterr()
+    assert cli.main(["tune", "--dry-run", "-q", "norm", "scale"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("  ")]
+    assert [line.partition(" specialize")[0] for line in lines if line.startswith("norm")] == [
+        f"norm.sm_90 dtype={dtype} HAS_BIAS=False BLOCK={block}"
+        for dtype in ("fp16", "fp32")
+        for block in (128, 512)
+    ]
+    scale = "scale.sm_90 dtype=fp16 EVEN=True n<=2023: 3 of 3 candidates"
+    assert scale in lines and len(lines) == 8

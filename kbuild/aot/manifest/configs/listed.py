@@ -11,6 +11,7 @@ the same axes and hints the first whose facts hold is taken.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -215,7 +216,8 @@ class _Reader:
         guards = self._facts(made[3] if len(made) == 4 else [])
         if self._errors > before:
             return
-        name = rows.hints.setdefault(hints, f"row{len(rows.hints) + 1}")
+        # Named by what they are, for a table of `kbuild tune` to mean the same when rows have been added.
+        name = rows.hints.setdefault(hints, f"hints_{hashlib.sha256(repr(hints).encode()).hexdigest()[:8]}")
         known = rows.settled.setdefault((point, name), [])
         earlier = next((line for facts, line in known if facts <= frozenset(guards)), None)
         if earlier is not None:

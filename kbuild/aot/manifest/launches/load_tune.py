@@ -45,12 +45,14 @@ def load_tune(
     specializations: tuple[Specialization, ...],
     loaded: LoadedConfigs,
     verify: Verify | None,
+    is_recorded: bool,
 ) -> Tune:
-    """What to tune."""
+    """What to tune; `is_recorded` says whether there are captured launches to do it with."""
     tune = checked(reader, path, given, tables.TUNE)
     pointers = [argument.name for argument in args if argument.is_pointer]
-    if "sizes" not in given and verify is None and pointers:
-        reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
+    is_recorded = is_recorded and "bucket" not in given
+    if not is_recorded:
+        _check_given(reader, path, given, bool(pointers) and verify is None)
     check_pointers(reader, path, given, tune, ("zeros", "restore"), pointers)
     presumed = (*(verify.zeros if verify else ()), *loaded.decorated.zeros)
     zeros = tune.get("zeros", tuple(dict.fromkeys(presumed)))
@@ -59,6 +61,8 @@ def load_tune(
     configs = [*loaded.configs, *(config for row in loaded.alternatives for config in row)]
     known = sorted({name for config in configs for name, _ in config.constexprs})
     common = _candidates(reader, path, tune, known)
+    if is_recorded:
+        _check_recorded(reader, path, given, common)
     scalars = [argument for argument in args + grid_args if not argument.is_pointer]
     defaults = read_defaults(reader, path, tune, scalars)
     buckets = []
@@ -88,6 +92,7 @@ def load_tune(
             )
         )
     made = {"sizes": sizes, "buckets": tuple(buckets), "zeros": zeros, "restore": restore}
+    made["candidates"] = tuple(common.items()) if is_recorded else ()
     return record(Tune, tables.TUNE, tune, **made)
 
 
@@ -103,6 +108,33 @@ def _check_candidates(
         reader.error(key, "no candidates", "give lists of meta-parameters in tune.candidates")
     if math.prod(map(len, candidates.values())) > MAX_CANDIDATES:
         reader.error(key, f"more than {MAX_CANDIDATES:,} candidates", "shorten a list")
+
+
+def _check_given(reader: ManifestReader, path: KeyPath, given: Mapping[str, Any], needs_sizes: bool) -> None:
+    """Notes keys that are missing where launches are those of the manifest."""
+    if "bucket" not in given:
+        reader.error(
+            path, 'missing key "bucket"', "which calls to tune for, and a launch that stands for them"
+        )
+    if needs_sizes and "sizes" not in given:
+        reader.error(path, 'missing key "sizes"', "how many elements each pointer points to")
+
+
+def _check_recorded(
+    reader: ManifestReader, path: KeyPath, given: Mapping[str, Any], candidates: Candidates
+) -> None:
+    """Notes what is only for launches of the manifest: the grids of captured ones are for the captured meta-parameters."""
+    for key in ("sizes", "require", "defaults"):
+        if key in given:
+            reader.error(
+                (*path, key), "is for buckets, and there are none", "captured launches have their own"
+            )
+    for name in candidates:
+        if name not in tables.CANDIDATES.names:
+            message = f"captured launches have the grid for the {name} that was captured"
+            reader.error(
+                (*path, "candidates", name), message, "write buckets, and the kernel's grid as expressions"
+            )
 
 
 def _check_facts(

@@ -122,7 +122,7 @@ TUNE = Table(
             TUNE_VALUES,
             doc="Values of all buckets whose `values` do not give them.",
         ),
-        Key("bucket", (Tune, "buckets"), BUCKET, True, repeated=True),
+        Key("bucket", (Tune, "buckets"), BUCKET, repeated=True),
         Key("zeros", (Tune, "zeros"), POINTERS),
         Key("restore", (Tune, "restore"), POINTERS),
     ),

@@ -54,7 +54,7 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     """The verdict on one variant.  `tools` is the digest of what runs and compares, for the cache."""
     started = time.monotonic()
     checks: tuple[Check, ...] = ()
-    problem, unfinished, cached, unguessed = "", "", False, False
+    problem, cached, unguessed = "", False, False
     try:
         artifact = _compile(task)
         launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
@@ -70,8 +70,6 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         if not cached and not any(check.problems for check in checks):
             remember(cache, key, checks)
             _recent[key] = checks
-    except UnrecordedError as error:
-        unfinished = f"{error}\n{_given(task)}"
     except UsageError as error:
         problem, unguessed = (
             _with_advice(task, error) if task.guessed else str(error),
@@ -79,8 +77,9 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
         )
     except KbuildError as error:
         problem = str(error)
-    seconds = time.monotonic() - started
-    return Verdict(task.name, task.kernel, task.arch, checks, problem, seconds, cached, unguessed, unfinished)
+    return Verdict(
+        task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed
+    )
 
 
 def _source_digest(task: VerifyTask) -> str:
@@ -132,6 +131,9 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
             if checks[-1].unfinished and case.recorded and case.recorded != case.recorded.alone():
                 cases[run.case - 1] = case = replace(case, recorded=case.recorded.alone())
                 checks[-1] = checked(case, run)
+        except UnrecordedError as error:
+            checks.append(Check(run, str(case), unfinished=f"{error.message}\n{_advice(task)}"))
+            continue
         except UsageError:
             raise  # The launch itself could not be made, nor can the others.
         except DeadlockError as error:
@@ -265,6 +267,6 @@ def _with_advice(task: VerifyTask, error: KbuildError) -> str:
     return str(UsageError(error.message, error.loc, help))
 
 
-def _given(task: VerifyTask) -> str:
+def _advice(task: VerifyTask) -> str:
     """How a launch that was captured can be replaced."""
-    return f'[kernel.verify] below "{task.kernel}" in kernels.toml can give one that can be run'
+    return f'[kernel.verify] of "{task.kernel}" in kernels.toml can give a launch that can be run'

@@ -46,7 +46,7 @@ def recorded_reference(module: Module, case: LaunchCase, kind: str, seed: int) -
         try:
             found, conflict = interpreted(module, given, case.grid, some.programs, is_recorded=True)
         except InterpretError as error:
-            why = why or str(InterpretError(error.message, error.loc))
+            why = why or f"{error.loc}: {error.message}"
             continue
         if conflict and looked_up:
             why = why or conflict
@@ -60,7 +60,7 @@ def recorded_reference(module: Module, case: LaunchCase, kind: str, seed: int) -
         if beyond and looked_up:
             note += f", which may be due to made-up numbers in {', '.join(looked_up)}"
         return replace(found, note=note)
-    held = f"; captures do not have what {', '.join(looked_up)} held, and small numbers are in their place"
+    held = f"\ncaptures do not have what {', '.join(looked_up)} held, and small numbers are in their place"
     raise UnrecordedError(f"the captured launch cannot be made again: {why}{held if looked_up else ''}")
 
 

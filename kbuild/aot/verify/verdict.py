@@ -121,7 +121,7 @@ class Verdict:
     unguessed: bool = False
     """Whether a launch was guessed in vain, as it would be for the kernel's other variants."""
     unfinished: str = ""
-    """Why a launch that the manifest does not give could not be run, or not to its end."""
+    """Why a variant with a launch that the manifest does not give was given up."""
 
     @property
     def state(self) -> str:

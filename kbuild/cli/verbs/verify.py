@@ -148,11 +148,8 @@ class _Shown:
             for check in wrong
         }
         shown = [check for check in wrong if new[check]][:MAX_PROBLEMS]
-        shown = (
-            verdict.checks
-            if self.verbose
-            else [*shown, *(check for check in verdict.checks if check.unfinished)]
-        )
+        unfinished = {check.unfinished: check for check in verdict.checks[::-1] if check.unfinished}
+        shown = verdict.checks if self.verbose else [*shown, *unfinished.values()]
         for check in shown:
             lines += self._run(verdict, check, check.problems if self.verbose else new.get(check, []))
         left = [check for check in wrong if check not in shown]
@@ -176,15 +173,14 @@ class _Shown:
     def _run(self, verdict: Verdict, check: Check, problems: Sequence[str]) -> list[str]:
         """One run, and some of its errors."""
         how = "exactly" if check.exact else f"at {check.error:.3f} of the bounds"
-        came = check.unfinished or (
-            "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
-        )
+        came = "wrong" if check.problems else f"equal {how}" if check.exact else f"equal, {how}"
+        came = "not finished" if check.unfinished else came
         lines = [
             f"    {check.run.case}: {check.launch} ({check.run.data}, {check.run.schedule}, {check.run.timing}): {came}"
         ]
-        for problem in problems:
+        for problem in (*problems, check.unfinished):
             lines += [f"      {line}" for line in problem.splitlines()]
-        if check.problems:
+        if check.problems or check.unfinished:
             words = (
                 f"{shlex.quote(verdict.variant)} {check.run.options()}{' --lenient' if self.lenient else ''}"
             )

@@ -186,3 +186,15 @@ def test_shipped_kernels_are_right() -> None:
     verdicts: list[Verdict] = list(verify(ROOT, manifest, list(first.values()), options))
     assert {verdict.kernel for verdict in verdicts} == {kernel.name for kernel in manifest.kernels}
     assert [verdict.variant for verdict in verdicts if verdict.state != "ok"] == []
+
+
+def test_a_guessed_launch_that_takes_too_long_is_not_finished(
+    total: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = total / "kernels.toml"
+    file.write_text(file.read_text().partition("[kernel.verify]")[0])
+    monkeypatch.setattr("kbuild.aot.verify.check.STEP_BUDGET", 10)
+    assert main(["verify", "-C", str(total), "--no-cache"]) == 0
+    err = capsys.readouterr().err
+    assert "unfinished  total.sm_90" in err and "no end after 10 instructions" in err
+    assert "0 ok, 0 failed, 1 not finished, nothing wrong so far" in err

@@ -51,14 +51,11 @@ def recorded_reference(module: Module, case: LaunchCase, kind: str, seed: int) -
         if conflict and looked_up:
             why = why or conflict
             continue
-        beyond = [
-            name
-            for name, elements in recorded.extents
-            if name in found.written and len(found.written[name]) > elements
-        ]
-        note = f"touches elements beyond the captured shape of {', '.join(beyond)}" if beyond else ""
-        if beyond and looked_up:
-            note += f", which may be due to made-up numbers in {', '.join(looked_up)}"
+        note = ""
+        if some is not recorded:
+            note = f"runs with its first programs and larger arrays alone: as captured, {why}"
+            if looked_up:
+                note += f"; made-up numbers in {', '.join(looked_up)} may be why"
         return replace(found, note=note)
     held = f"\ncaptures do not have what {', '.join(looked_up)} held, and small numbers are in their place"
     raise UnrecordedError(f"the captured launch cannot be made again: {why}{held if looked_up else ''}")

@@ -165,3 +165,14 @@ def test_tuning_needs_no_table(
     ]
     scale = "scale.sm_90 dtype=fp16 EVEN=True n<=2023: 3 of 3 candidates"
     assert scale in lines and len(lines) == 8
+
+
+def test_what_lies_beyond_a_captured_shape_is_noted(
+    record: Recording, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = GATHER.format(offset=0).replace("Tensor(2, 108)", "Tensor(1, 50)")
+    record(program=program)
+    (verdict,), said = verified(capsys)
+    assert verdict["state"] == "ok"
+    assert "note: gather runs with its first programs and larger arrays alone: as captured, use.py:" in said
+    assert "out of bounds" in said and "made-up numbers in rows may be why" in said

@@ -87,6 +87,25 @@ CASES = [
         num_warps=1,
     ),
     Case(
+        "cleared_histogram",
+        "control.py",
+        "cleared_histogram",
+        lambda rng: {
+            "x": rng.integers(0, 16, 1000).astype(np.int32),
+            "counts": np.full(64, 7, np.int32),
+            "total": np.zeros(4, np.int32),
+            "n": 1000,
+        },
+        lambda x, counts, total, n: {
+            "counts": np.concatenate(
+                [np.bincount(x[start : start + 256], minlength=16) for start in range(0, n, 256)]
+            ),
+            "total": np.array([256, 256, 256, 232]),
+        },
+        {"BINS": 16, "BLOCK": 256},
+        grid=(4,),
+    ),
+    Case(
         "atomic_histogram",
         "control.py",
         "atomic_histogram",

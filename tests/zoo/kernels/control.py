@@ -67,6 +67,17 @@ def atomic_histogram(x, counts, largest, total, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def cleared_histogram(x, counts, total, n, BINS: tl.constexpr, BLOCK: tl.constexpr):
+    """Each program clears its own counts, which other threads than those then count in, and reads them."""
+    bins = tl.program_id(0) * BINS + tl.arange(0, BINS)
+    tl.store(counts + bins, tl.zeros([BINS], tl.int32))
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offsets, mask=offsets < n, other=0)
+    tl.atomic_add(counts + tl.program_id(0) * BINS + values, 1, mask=offsets < n)
+    tl.store(total + tl.program_id(0), tl.sum(tl.load(counts + bins), axis=0))
+
+
+@triton.jit
 def all_atomics(x, memory, before, BLOCK: tl.constexpr):
     """Each kind on a row of its own, and what stood there before."""
     offsets = tl.arange(0, BLOCK)

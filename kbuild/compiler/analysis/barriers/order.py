@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Func, Op
+from kbuild.compiler.analysis.bases import base_of
+from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import If
@@ -14,7 +15,7 @@ from kbuild.compiler.ops.gpu import (
     LocalLoad,
     LocalStore,
 )
-from kbuild.compiler.ops.tensor import Atomic, Barrier
+from kbuild.compiler.ops.tensor import Atomic, Barrier, Load, Store
 
 _LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, AsyncCommitGroup)
 """Operations with effects, but none on global memory."""
@@ -23,6 +24,28 @@ _LOCAL = (Barrier, LocalAlloc, LocalDealloc, LocalDot, LocalLoad, LocalStore, As
 def accesses_global_memory(op: Op) -> bool:
     """Whether an operation may, by itself or by waiting for what does."""
     return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
+
+
+def _orders_elements(op: Op) -> bool:
+    """Whether an operation is an atomic of a tensor that orders other accesses."""
+    return isinstance(op, Atomic) and isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
+
+
+def around_updates(func: Func) -> dict[Op, Value | None]:
+    """Atomics of tensors that order other accesses, and the loads and stores of the arrays that they may update, each with the
+    base of its addresses.
+
+    To its author a program is one thread, whose atomics come after the stores before them.  Which of the program's threads has
+    an element is another for each operation, so that these have to meet in between.
+    """
+    found = {op: base_of(op.ptr) for op in func.body.walk() if isinstance(op, Load | Store | Atomic)}
+    updated = {base for op, base in found.items() if _orders_elements(op)}
+    return {
+        op: base
+        for op, base in found.items()
+        if _orders_elements(op)
+        or (not isinstance(op, Atomic) and updated and (base is None or None in updated or base in updated))
+    }
 
 
 def order_of(op: Atomic) -> str:

@@ -19,14 +19,17 @@ Accesses to different buffers of one allocation do not conflict; `slots` says wh
 Single elements of global memory that are loaded and stored need barriers too: see `replicated`.  And atomics
 of one scalar are how programs wait for each other: one thread does them, so that all have to meet between an
 atomic that releases and what they accessed before it, and between one that acquires and what they access
-after it.
+after it.  Atomics of tensors come after stores to the same array, and before later accesses of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.compiler.analysis.barriers.order import accesses_global_memory
+from kbuild.compiler.analysis.barriers.order import (
+    accesses_global_memory,
+    around_updates,
+)
 from kbuild.compiler.analysis.barriers.state import SharedBytes, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges
@@ -106,6 +109,8 @@ class BarrierAnalysis:
         self.relevant: set[Op] = set()
         self.ordered: set[Op] = set()
         """Accesses of global memory, where there are atomics that order them."""
+        self.updates = around_updates(func)
+        """Atomics of tensors and accesses of the same arrays, with the bases of these."""
         self.first_uses: dict[Op, set[Op]] = {}
         """Uses of barriers that no fence may have made visible before."""
         self.replicated = replicated_ranges(func)
@@ -137,7 +142,7 @@ class BarrierAnalysis:
                 (self.writes if isinstance(op, Store) else self.reads)[op] = [
                     SharedBytes(*self.replicated[op], op, None)
                 ]
-            elif not isinstance(op, _MARKED) and op not in self.ordered:
+            elif not isinstance(op, _MARKED) and op not in self.ordered and op not in self.updates:
                 continue
             self._mark(op)
 
@@ -282,12 +287,27 @@ class BarrierAnalysis:
         state.has_accessed = True
         state.has_acquired |= _acquires(op)
 
+    def _update(self, op: Op, base: Value | None, state: State) -> None:
+        """An access of an array that atomics of tensors update."""
+        before = state.updated
+        if isinstance(op, Atomic):
+            before = state.stored if op.sem != "acquire" else set[Value | None]()
+        if before and (base is None or None in before or base in before):
+            self.needed.add(op)
+            self._meet(op, state)
+        if isinstance(op, Store):
+            state.stored.add(base)
+        elif isinstance(op, Atomic) and op.sem != "release":
+            state.updated.add(base)
+
     def _visit(self, op: Op, state: State) -> None:
         self.needed.discard(op)
         if isinstance(op, _USES):
             self._use(op, state)
         if op in self.ordered:
             self._order(op, state)
+        if op in self.updates:
+            self._update(op, self.updates[op], state)
         if isinstance(op, Barrier):
             self._meet(op, state)
         elif isinstance(op, AsyncCommitGroup):

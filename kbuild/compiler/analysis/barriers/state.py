@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.slots import BufferSlot
-from kbuild.compiler.ir.core import Op
+from kbuild.compiler.ir.core import Op, Value
 
 
 class SharedBytes(NamedTuple):
@@ -64,6 +64,10 @@ class State:
     """Whether threads have accessed global memory since they met, where that counts."""
     has_acquired: bool = False
     """Whether a thread has acquired since they met, by an atomic whose result nothing uses."""
+    stored: set[Value | None] = field(default_factory=set)
+    """Bases of what threads have stored since they met, where atomics of tensors come after stores; None is any."""
+    updated: set[Value | None] = field(default_factory=set)
+    """Bases of what such atomics have updated since then."""
 
     def copy(self) -> State:
         return State(
@@ -77,6 +81,8 @@ class State:
             set(self.unshown),
             self.has_accessed,
             self.has_acquired,
+            set(self.stored),
+            set(self.updated),
         )
 
     def clear(self, barrier: Op) -> None:
@@ -87,7 +93,8 @@ class State:
             self.loaded[access] |= {barrier}
         self.reads.clear()
         self.writes.clear()
-        self.unshown.clear()
+        for met in (self.unshown, self.stored, self.updated):
+            met.clear()
         self.has_accessed = self.has_acquired = False
 
     def write(self, accesses: Iterable[SharedBytes]) -> None:
@@ -109,6 +116,8 @@ class State:
         self.writes |= other.writes
         self.outgoing |= other.outgoing
         self.unshown |= other.unshown
+        self.stored |= other.stored
+        self.updated |= other.updated
         self.has_accessed |= other.has_accessed
         self.has_acquired |= other.has_acquired
         for mine, others in ((self.flight, other.flight), (self.dots, other.dots)):
@@ -129,6 +138,8 @@ class State:
             self.loaded,
             self.outgoing,
             self.unshown,
+            self.stored,
+            self.updated,
         )
         places = (sum(map(len, known.values())) for known in (self.unfenced, self.loaded))
         ages = sum(self.flight.values()), sum(self.dots.values())
@@ -148,6 +159,5 @@ class State:
                 fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
         sets = [set(map(change, accesses)) for accesses in (self.reads, self.writes, self.outgoing)]
         flags = self.has_accessed, self.has_acquired
-        return State(
-            sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], set(self.unshown), *flags
-        )
+        shown = set(self.unshown), *flags, set(self.stored), set(self.updated)
+        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], *shown)

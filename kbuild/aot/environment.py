@@ -114,6 +114,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KBUILD_TEST_WHEEL_SM80", "the same, of PTX for sm_80", reader="tests"),
     Variable("STAND_IN_TRITON", "the version of Triton that the tests' stand-in of it is", reader="tests"),
     Variable("STAND_IN_GPU", "whether that finds a GPU", reader="tests"),
+    Variable("STAND_IN_FASTEST", "which of its configurations a tuner of that chooses", reader="tests"),
     Variable(
         "FAKE_CUDA_DEVICES", "the capabilities of the devices that the tests' driver has", reader="tests"
     ),

@@ -11,17 +11,8 @@ from kbuild.aot.manifest.expand import expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.verify.cases import LaunchCase, cases
 from kbuild.errors import KbuildError
-from tests.manifests import package_table
+from tests.manifests import COPY_KERNEL, package_table
 
-KERNEL = """\
-import triton
-import triton.language as tl
-
-@triton.jit
-def scale_kernel(x, y, n, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + places, tl.load(x + places, mask=places < n), mask=places < n)
-"""
 TABLE = """\
 [[kernel]]
 name = "scale"
@@ -45,7 +36,7 @@ HEADER = {
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "scale.py").write_text(KERNEL)
+    (tmp_path / "scale.py").write_text(COPY_KERNEL)
     (tmp_path / "kernels.toml").write_text(package_table("demo", "sm_90") + TABLE)
     return tmp_path
 

@@ -15,17 +15,8 @@ from kbuild.aot.manifest.tuned import TunedEntry
 from kbuild.aot.tune.tune import launch_of, tasks
 from kbuild.cli import main
 from kbuild.errors import KbuildError
-from tests.manifests import package_table
+from tests.manifests import COPY_KERNEL, package_table
 
-KERNEL = """\
-import triton
-import triton.language as tl
-
-@triton.jit
-def scale_kernel(x, y, n, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + places, tl.load(x + places, mask=places < n), mask=places < n)
-"""
 TABLE = """\
 [[kernel]]
 name = "scale"
@@ -62,7 +53,7 @@ def project(tmp_path: Path) -> Path:
     """A captured kernel, in place of the usual project."""
     folder = tmp_path / "captured"
     folder.mkdir()
-    (folder / "scale.py").write_text(KERNEL)
+    (folder / "scale.py").write_text(COPY_KERNEL)
     (folder / "kernels.toml").write_text(package_table("demo", "sm_90") + TABLE)
     for name, lines in (("scale.jsonl", ROWS), ("scale.launches.jsonl", LAUNCHES)):
         (folder / name).write_text("\n".join(map(json.dumps, lines)) + "\n")

@@ -26,11 +26,6 @@ def accesses_global_memory(op: Op) -> bool:
     return not (op.regions or op.has(Trait.PURE) or op.has(Trait.TERMINATOR) or isinstance(op, _LOCAL))
 
 
-def _orders_elements(op: Op) -> bool:
-    """Whether an operation is an atomic of a tensor that orders other accesses."""
-    return isinstance(op, Atomic) and isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
-
-
 def around_updates(func: Func) -> dict[Op, Value | None]:
     """Atomics of tensors that order other accesses, and the loads and stores of the arrays that they may update, each with the
     base of its addresses.
@@ -38,13 +33,17 @@ def around_updates(func: Func) -> dict[Op, Value | None]:
     To its author a program is one thread, whose atomics come after the stores before them.  Which of the program's threads has
     an element is another for each operation, so that these have to meet in between.
     """
-    found = {op: base_of(op.ptr) for op in func.body.walk() if isinstance(op, Load | Store | Atomic)}
-    updated = {base for op, base in found.items() if _orders_elements(op)}
-    return {
-        op: base
-        for op, base in found.items()
-        if _orders_elements(op)
-        or (not isinstance(op, Atomic) and updated and (base is None or None in updated or base in updated))
+    ordering: dict[Op, Value | None] = {
+        op: base_of(op.ptr)
+        for op in func.body.walk()
+        if isinstance(op, Atomic) and isinstance(op.ptr.type, TensorType) and op.sem != "relaxed"
+    }
+    if not ordering:
+        return {}
+    updated = set(ordering.values())
+    others = {op: base_of(op.ptr) for op in func.body.walk() if isinstance(op, Load | Store)}
+    return ordering | {
+        op: base for op, base in others.items() if base is None or None in updated or base in updated
     }
 
 

@@ -26,10 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kbuild.compiler.analysis.barriers.order import (
-    accesses_global_memory,
-    around_updates,
-)
+from kbuild.compiler.analysis.barriers.order import accesses_global_memory, around_updates
 from kbuild.compiler.analysis.barriers.state import SharedBytes, State, may_conflict, surely_same
 from kbuild.compiler.analysis.liveness import views
 from kbuild.compiler.analysis.replicated import replicated_ranges

@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.aot.capture.hook.fake_device import use
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.recorder import MOST_KEYS, Recorder
-from kbuild.aot.capture.hook.shared_choices import SharedChoices
+from kbuild.aot.capture.hook.shared_choices import SharedChoices, question_of
 
 
 def install(folder: str, device: str = "") -> None:
@@ -86,8 +86,9 @@ class _Capture:
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             if around.trials:
                 return original(tuner, *args, **kwargs)
-            around.is_new_key = choices.is_new(tuner, args, kwargs) or around.is_new_key
-            return choices.run(original, tuner, args, kwargs)
+            question = question_of(tuner, args, kwargs)
+            around.is_new_key = choices.is_new(question, tuner) or around.is_new_key
+            return choices.run(original, question, tuner, args, kwargs)
 
         return run
 

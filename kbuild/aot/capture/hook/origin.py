@@ -101,6 +101,14 @@ def _parts(function: Any) -> Iterator[dict[str, Any]]:
         }
 
 
+def function_of(kernel: Any) -> Any:
+    """What is innermost of a kernel's objects: its function of Python."""
+    inner = kernel.fn
+    while hasattr(inner, "fn"):
+        inner = inner.fn
+    return inner
+
+
 def module_of(function: Any) -> str:
     """The module of a function; of a program's own, which is `__main__` while it runs, the name by which it could be imported."""
     module = function.__module__ or ""

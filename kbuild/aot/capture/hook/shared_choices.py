@@ -24,6 +24,9 @@ _FOLDER = "choices"
 _LONGEST = 1 << 16
 """Bytes of a configuration."""
 
+Question = tuple[Any, ...]
+"""What a tuner is asked by a call: see `question_of`."""
+
 
 class SharedChoices:
     """The choices of this process and of those beside it, which record into the same folder."""
@@ -40,10 +43,14 @@ class SharedChoices:
         self._digests: dict[int, str] = {}
 
     def run(
-        self, original: Callable[..., Any], tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        original: Callable[..., Any],
+        question: Question | None,
+        tuner: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
-        """`original(tuner, …)`, the `run` of Triton's tuner, with what was chosen before for such a call."""
-        question = _question(tuner, args, kwargs)
+        """`original(tuner, …)`, the `run` of Triton's tuner, with what was chosen before for such a question."""
         known = self._chosen.get(question)
         if known is None:
             if (
@@ -67,15 +74,14 @@ class SharedChoices:
         tuner.best_config = known.configs[0]
         return made
 
-    def is_new(self, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether no launch of this process has asked a tuner the same."""
-        question = _question(tuner, args, kwargs)
+    def is_new(self, question: Question | None, tuner: Any) -> bool:
+        """Whether no launch of this process has asked the tuner the same."""
         if question is None or question in self._asked or len(self._asked) >= self._most:
             return False
         self._asked[question] = tuner
         return True
 
-    def _name(self, tuner: Any, question: tuple[Any, ...]) -> str:
+    def _name(self, tuner: Any, question: Question) -> str:
         """The name of a file, by the kernel, the configurations, and what is asked."""
         if id(tuner) not in self._digests:
             kernel = tuner
@@ -87,7 +93,7 @@ class SharedChoices:
         return hashlib.sha256(f"{self._digests[id(tuner)]} {question[1:]!r}".encode()).hexdigest() + ".json"
 
 
-def _question(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+def question_of(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Question | None:
     """A tuner's identity and what it chooses by: its key, and the types of arrays and descriptors, of which Triton looks at the
     former alone.  None for a library's own tuner, which is another than Triton's."""
     try:

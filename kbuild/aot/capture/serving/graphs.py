@@ -17,6 +17,7 @@ from typing import Any
 
 from kbuild.aot.capture.hook.decorators import is_tuner
 from kbuild.aot.capture.hook.finder import Finder
+from kbuild.aot.capture.hook.origin import function_of
 from kbuild.aot.capture.serving.tuners import chain_of
 
 Serves = Callable[[Any], bool]
@@ -93,9 +94,7 @@ class _Place:
 
 def _place_of(kernel: Any) -> _Place | None:
     """Where a kernel can be imported from; None for those made in functions."""
-    inner = kernel.fn
-    while hasattr(inner, "fn"):
-        inner = inner.fn
+    inner = function_of(kernel)
     found: Any = sys.modules.get(inner.__module__)
     for part in inner.__qualname__.split("."):
         found = getattr(found, part, None)

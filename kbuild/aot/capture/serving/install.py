@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from kbuild.aot.capture.hook.finder import Finder
-from kbuild.aot.capture.hook.origin import module_of, origin, watched
+from kbuild.aot.capture.hook.origin import function_of, module_of, origin, watched
 from kbuild.aot.capture.serving.functions import Function
 from kbuild.aot.capture.serving.graphs import join_graphs
 from kbuild.aot.capture.serving.guards import Guard, launched_by, tuned_by, unchanged, without_hooks
@@ -417,7 +417,5 @@ def _is_as_before(one: tuple[Any, str, Any]) -> bool:
 
 def _name_of(kernel: Any) -> tuple[str, str]:
     """The module and the qualified name of a kernel."""
-    inner = kernel.fn
-    while hasattr(inner, "fn"):
-        inner = inner.fn
+    inner = function_of(kernel)
     return module_of(inner), getattr(inner, "__qualname__", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kbuild.aot.capture.adopt.calls import Call
@@ -57,12 +58,11 @@ def _ends(launches: Sequence[RecordedLaunch]) -> list[RecordedLaunch]:
 
 def _launches(table: Table, row: Row, grid: Sequence[str]) -> Iterator[RecordedLaunch]:
     """The launches that asked for a row."""
-    for asked, call in table.asked:
-        if (asked.point, asked.hints, asked.config) == (row.point, row.hints, row.config):
-            for made in call.launches:
-                launch = _launch(call, made, grid)
-                if launch is not None and _holds(row, launch):
-                    yield launch
+    for call in table.asked.get(replace(row, facts=()), ()):
+        for made in call.launches:
+            launch = _launch(call, made, grid)
+            if launch is not None and _holds(row, launch):
+                yield launch
 
 
 def _launch(call: Call, made: Mapping[str, Any], grid: Sequence[str]) -> RecordedLaunch | None:

@@ -49,8 +49,8 @@ class Table:
     columns: tuple[str, ...] = ()
     """Meta-parameters and options."""
     rows: list[Row] = field(default_factory=list[Row])
-    asked: list[tuple[Row, Call]] = field(default_factory=list[tuple[Row, Call]])
-    """What each call asked for, as a row without facts."""
+    asked: dict[Row, list[Call]] = field(default_factory=dict[Row, list[Call]])
+    """The calls by what they asked for, rows without facts."""
     seen: dict[str, list[Value]] = field(default_factory=dict[str, list[Value]])
     """The keys for which a tuner chose, by name: the first of each is the first key."""
     notes: list[str] = field(default_factory=list[str])
@@ -85,7 +85,7 @@ def table_of(calls: Calls) -> Table:
         )
         config = tuple(_given(call, name) for name in table.columns)
         key = point, tuple(leaf.hint for leaf in call.leaves)
-        table.asked.append((Row(*key, config), call))
+        table.asked.setdefault(Row(*key, config), []).append(call)
         found.setdefault(key, []).append((config, call))
     ambiguous = 0
     for (point, hints), configs in found.items():

@@ -58,7 +58,9 @@ SEES = {area: {*ORDER[:place]} for place, area in enumerate(ORDER)} | {
     "language": {"errors", "options", "layout", "semantic", "library", "frontend", "interp"},
     "cuda": {"errors", "options", "tensor_map", "targets", "backend"},
     "sources": {"frontend", "cuda"},
-    "driver": {*ORDER, "frontend", "upstream", "cuda"},
+    "artifact": {"options", "backend"},
+    "compilation": {*ORDER, "frontend", "cuda", "artifact"},
+    "driver": {*ORDER, "frontend", "upstream", "cuda", "artifact", "compilation"},
     "gpu": {"errors", "options", "tensor_map", "targets", "semantic", "frontend", "interp", "driver"},
     "emulator": {"errors"},
     "aot": {

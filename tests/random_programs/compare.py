@@ -25,7 +25,7 @@ from random_programs.nodes import Program
 import kbuild.compiler.transforms  # noqa: F401  registers the passes
 from kbuild.compiler import interp
 from kbuild.compiler.backend.llvm import to_ptx
-from kbuild.compiler.driver import _parameters, code_arch
+from kbuild.compiler.compilation import code_arch, parameters_of
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.passes import run_pipeline
@@ -232,7 +232,7 @@ class Checker:
 
     def lowered(self, module: Module, target: Target) -> Compiled:
         """The PTX of a module after all passes."""
-        parameters = _parameters(module.kernel)
+        parameters = parameters_of(module.kernel)
         with self.timed(target.arch, "lower"):
             llir = lower_module(module, target)
         with self.timed(target.arch, "llvm"):

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,9 @@ from kbuild.aot.capture.hook.specialization import launch_values
 from kbuild.aot.tune.interleaved import interleave
 
 MOST_BYTES = 6e9
-"""Of the tensors of a launch that runs twice: they are copied two times."""
+"""Of the tensors of a launch that runs twice: two copies are made of them."""
+SMALL = 1 << 16
+"""Bytes of memory that may be counters, and is restored before each launch that is timed."""
 ROUNDS = 12
 _ARGUMENTS = 9
 """What Triton's launcher takes before the kernel's arguments: grid, stream, function, packed metadata, launch metadata, and
@@ -211,11 +213,12 @@ class _Pair:
             del right
             restore(found, before)
             with _during("time"):
-                self._time(ours, TorchClock(torch))
+                self._time(ours, _Clock(torch, found, before))
         finally:
             with suppress(Exception):  # After an illegal access nothing works, and the command will see it.
                 restore(found, before)
                 torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # The copies were large, and other processes may need the memory.
 
     def _our_launch(self, artifact: Any) -> Launch:
         """The launch of our kernel, by the launcher that authors have."""
@@ -223,7 +226,7 @@ class _Pair:
         values = [passed(self.arguments[name]) for name, _ in artifact.metadata.signature]
         return functools.partial(launch, *values, stream=self._stream)
 
-    def _time(self, ours: Launch, clock: TorchClock) -> None:
+    def _time(self, ours: Launch, clock: _Clock) -> None:
         us = interleave({"ours": ours, "theirs": self._theirs}, clock, rounds=ROUNDS)
         assert self.row.ours is not None and self.row.theirs is not None
         self.row = replace(
@@ -232,6 +235,20 @@ class _Pair:
             ours=replace(self.row.ours, us=us["ours"]),
             theirs=replace(self.row.theirs, us=us["theirs"]),
         )
+
+
+class _Clock(TorchClock):
+    """A clock that before each launch also restores what may be locks and counters: without that, a kernel that takes its
+    tiles from a counter would have nothing left to do."""
+
+    def __init__(self, torch: Any, found: Sequence[Place], before: Sequence[Any]) -> None:
+        super().__init__(torch)
+        self._small = [pair for pair in zip(found, before) if size_of([pair[0]]) <= SMALL]
+
+    def flush(self) -> None:
+        for place, contents in self._small:
+            restore([place], [contents])
+        super().flush()
 
 
 def _our_side(metadata: Any) -> Side:

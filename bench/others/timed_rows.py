@@ -201,11 +201,11 @@ def table(rows: Sequence[Row], floor: float) -> str:
         ]
     failed = Counter((row.kind, row.function, row.text) for row in rows if row.kind != TIMED)
     for (kind, name, text), count in failed.most_common():
-        lines.append(f"{kind:8} {name}: {text}" + (f" ({count} grids)" if count > 1 else ""))
+        lines.append(f"{kind:8} {name}: {text}" + (f" ({count} runs)" if count > 1 else ""))
     found = functions(rows, floor)
     if found:
         lines.append(
-            f"{'ratio':>6} {'least':>6} {'best':>6} {'grids':>5} {'ours us':>9} {'theirs us':>9} "
+            f"{'ratio':>6} {'least':>6} {'best':>6} {'runs':>5} {'ours us':>9} {'theirs us':>9} "
             f"{'registers':>9} {'spills':>11} {'shared':>13} {'warps':>5}  function (ours/Triton's)"
         )
     lines += map(str, found)

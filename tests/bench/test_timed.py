@@ -81,7 +81,7 @@ def test_the_table_says_first_what_is_wrong_then_what_failed() -> None:
         "wrong    a.py:slow 7x1x1: y 3.0e-02",
         "wrong    a.py:odd 7x1x1: x 0.0e+00, 3 not finite on one side alone",
         "nan      a.py:theirs 7x1x1: x 5.0e-01, 7 not finite on one side alone, NaNs 0, Triton's 7",
-        "compile  a.py:g: no such thing (2 grids)",
+        "compile  a.py:g: no such thing (2 runs)",
     ]
     assert [line.split()[-1] for line in lines[5:10]] == [
         f"a.py:{name}" for name in ("slow", "odd", "theirs", "both", "fast")
@@ -282,10 +282,13 @@ def test_processes_of_a_command_run_each_kernel_twice(
     assert sorted(found) == [
         ("add", 3, "timed"),
         ("add", 4, "timed"),
+        ("counted", 1, "timed"),
         ("deadly", 1, "died"),
         ("double", 2, "timed"),
         ("double", 4, "timed"),
         ("hasty", 1, "launch"),
+        ("hasty", 2, "memory"),
+        ("hasty", 3, "large"),
         ("refused", 1, "compile"),
         ("wrong", 1, "timed"),
     ]

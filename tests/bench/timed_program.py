@@ -40,6 +40,11 @@ def hasty(x, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def counted(x, done, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), tl.atomic_add(done, 1.0))
+
+
+@triton.jit
 def deadly(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), 4.0)
 """
@@ -52,7 +57,7 @@ import torch
 from triton import compiler
 
 import kbuild
-from library import add, deadly, double, hasty, refused, wrong
+from library import add, counted, deadly, double, hasty, refused, wrong
 
 
 class Event:
@@ -75,8 +80,17 @@ torch.cuda.Event, torch.cuda.synchronize = Event, lambda: None
 torch.cuda.is_current_stream_capturing = lambda: False
 
 
+raised = [kbuild.KbuildError("no launch of this\\nand more"), torch.OutOfMemoryError("too much")]
+
+
 def fails(*_):
-    raise kbuild.KbuildError("no launch of this\\nand more")
+    raise raised.pop(0)
+
+
+def count(x, done):
+    assert not done, "the memory is as it was before each launch"
+    x.fill_(done.item())
+    done += 1
 
 
 theirs = {
@@ -85,6 +99,7 @@ theirs = {
     "wrong": lambda x, BLOCK: x.fill_(1),
     "refused": lambda x, BLOCK: x.fill_(2),
     "hasty": lambda x, BLOCK: x.fill_(3),
+    "counted": lambda x, done, BLOCK: count(x, done),
     "deadly": lambda x, BLOCK: x.fill_(4),
 }
 ours = {
@@ -92,6 +107,7 @@ ours = {
     "double": lambda x, n: x.mul_(2),
     "wrong": lambda x: x.fill_(1.5),
     "hasty": fails,
+    "counted": lambda x, done: count(x, done),
     "deadly": lambda x: os._exit(3),
 }
 compiler.effects.update(theirs)
@@ -106,8 +122,6 @@ class Loaded:
 
 
 kbuild.load = Loaded
-if sys.argv[1:] == ["child"]:
-    deadly[(1,)](torch.zeros(16), BLOCK=16)
 x, y = torch.arange(256.0), torch.ones(256)
 for n in (256, 256, 200):
     out = torch.zeros(256)
@@ -119,7 +133,15 @@ for kernel, value in ((wrong, 1), (refused, 2), (hasty, 3)):
     held = torch.zeros(16)
     kernel[(1,)](held, BLOCK=16)
     assert (held == value).all(), "what Triton's kernel makes of it"
-if sys.argv[1:] != ["child"]:
+hasty[(2,)](torch.zeros(16), BLOCK=16)
+sys.modules["timed_hook"].MOST_BYTES = 1 << 20
+hasty[(3,)](torch.zeros(1 << 20), BLOCK=16)
+held = torch.ones(1 << 16), torch.zeros(1)
+counted[(1,)](*held, BLOCK=16)
+assert not held[0].any() and held[1].item() == 1
+if sys.argv[1:] == ["child"]:
+    deadly[(1,)](torch.zeros(16), BLOCK=16)
+else:
     assert subprocess.run([sys.executable, __file__, "child"]).returncode == 3
 assert sys.customized, "by the environment's own sitecustomize"
 print("done")

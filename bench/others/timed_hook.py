@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -43,9 +44,11 @@ the hooks around a launch."""
 Launch = Callable[..., Any]
 
 
-def install(folder: str, until: float) -> None:
-    """Has this process run kernels twice, once it imports Triton, until a time, and write rows into a folder."""
-    sys.meta_path.insert(0, Finder({"triton.compiler": _Hook(Path(folder), until).compiler}))
+def install(folder: str, until: float, only: str) -> None:
+    """Has this process run kernels twice, once it imports Triton, and write rows into a folder: until a time, and of the
+    functions in whose names a regular expression is found."""
+    hook = _Hook(Path(folder), until, re.compile(only))
+    sys.meta_path.insert(0, Finder({"triton.compiler": hook.compiler}))
 
 
 class _Failure(Exception):
@@ -73,9 +76,10 @@ def _during(kind: str) -> Iterator[None]:
 class _Hook:
     """The functions of Triton in whose place others run kernels twice."""
 
-    def __init__(self, folder: Path, until: float) -> None:
+    def __init__(self, folder: Path, until: float, only: re.Pattern[str]) -> None:
         self._folder = folder
         self._until = until
+        self._only = only
         self._lock = threading.RLock()
         self._seen: dict[tuple[int, tuple[int, ...]], Any] = {}
         """Kernels by their identities and grids; kept, so that no other gets its identity."""
@@ -116,6 +120,8 @@ class _Hook:
         self._seen[id(kernel), grid] = kernel
         if time.time() > self._until or not all(grid) or not hasattr(kernel.src, "fn"):
             return False
+        if not self._only.search(_name_of(kernel.src.fn)):
+            return False
         # Of all processes, one.
         name = hashlib.sha256(f"{kernel.hash} {grid}".encode()).hexdigest()
         with suppress(OSError):  # It is there, or the command has ended, and the folder is gone.
@@ -131,14 +137,16 @@ class _Hook:
                 pair.find_memory()
                 request = request_of(kernel, kernel.asked_options, pair.arguments)
             artifact = self._artifact(kernel, request)
-            with self._alone(), _during("launch"):
+            with _during("launch"), self._alone():
                 pair.run_both(artifact)
         except _Failure as failure:
             pair.row = replace(pair.row, kind=failure.kind, text=str(failure))
         self._write(pair.row)
+        if pair.is_lost:
+            self._until = 0.0
 
     def _artifact(self, kernel: Any, request: Request) -> Any:
-        """Our compiled kernel.  Raises the failure of the first attempt again."""
+        """Our compiled kernel.  Raises `_Failure`, at each attempt the same."""
         key = (id(kernel), request.key)
         if key not in self._compiled:
             try:
@@ -151,10 +159,10 @@ class _Hook:
                         **request.options,
                     )
             except _Failure as failure:
-                self._compiled[key] = failure
+                self._compiled[key] = str(failure)  # Without what it refers to.
         found = self._compiled[key]
-        if isinstance(found, _Failure):
-            raise found
+        if isinstance(found, str):
+            raise _Failure("compile", found)
         return found
 
     @contextmanager
@@ -178,6 +186,8 @@ class _Pair:
         self.arguments = dict(zip(function.arg_names, given[_ARGUMENTS:]))
         self.row = Row(_name_of(function), tuple(map(int, given[:3])))
         """What is known so far."""
+        self.is_lost = False
+        """Whether the process can launch nothing more."""
         self._found: list[Place] = []
         self._theirs = functools.partial(run, *given[:6], None, None, None, *given[_ARGUMENTS:])
         self._stream = given[3]
@@ -215,10 +225,12 @@ class _Pair:
             with _during("time"):
                 self._time(ours, _Clock(torch, found, before))
         finally:
-            with suppress(Exception):  # After an illegal access nothing works, and the command will see it.
+            try:
                 restore(found, before)
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # The copies were large, and other processes may need the memory.
+            except Exception:  # As after an illegal access, which the command's own launch will meet.
+                self.is_lost = True
 
     def _our_launch(self, artifact: Any) -> Launch:
         """The launch of our kernel, by the launcher that authors have."""

@@ -301,6 +301,11 @@ def test_processes_of_a_command_run_each_kernel_twice(
     assert {row["ours"]["warps"] for (name, _, _), row in zip(found, rows) if name == "double"} == {2, 8}
     assert timed.main(["--seconds", "0", *command]) == 0
     assert "launches: none" in capfd.readouterr().out
+    assert timed.main(["--only", "y:(refused|lost)$", "--json", "rows.json", *command, "lost"]) == 0
+    found = [
+        (row["function"].rpartition(":")[2], row["kind"]) for row in json.loads(Path("rows.json").read_text())
+    ]
+    assert found == [("refused", "compile"), ("lost", "launch")]
 
 
 def test_there_has_to_be_such_a_program(capsys: pytest.CaptureFixture[str]) -> None:

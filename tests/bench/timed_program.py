@@ -45,6 +45,11 @@ def counted(x, done, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def lost(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 5.0)
+
+
+@triton.jit
 def deadly(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), 4.0)
 """
@@ -57,7 +62,7 @@ import torch
 from triton import compiler
 
 import kbuild
-from library import add, counted, deadly, double, hasty, refused, wrong
+from library import add, counted, deadly, double, hasty, lost, refused, wrong
 
 
 class Event:
@@ -87,6 +92,12 @@ def fails(*_):
     raise raised.pop(0)
 
 
+def lose():
+    torch.cuda.synchronize = fails
+    raised[:] = [RuntimeError("an illegal access")] * 2
+    fails()
+
+
 def count(x, done):
     assert not done, "the memory is as it was before each launch"
     x.fill_(done.item())
@@ -101,6 +112,7 @@ theirs = {
     "hasty": lambda x, BLOCK: x.fill_(3),
     "counted": lambda x, done, BLOCK: count(x, done),
     "deadly": lambda x, BLOCK: x.fill_(4),
+    "lost": lambda x, BLOCK: x.fill_(5),
 }
 ours = {
     "add": lambda x, y, out, n: (time.sleep(0.001), out.copy_(x + y)),
@@ -109,6 +121,7 @@ ours = {
     "hasty": fails,
     "counted": lambda x, done: count(x, done),
     "deadly": lambda x: os._exit(3),
+    "lost": lambda x: lose(),
 }
 compiler.effects.update(theirs)
 
@@ -139,7 +152,10 @@ hasty[(3,)](torch.zeros(1 << 20), BLOCK=16)
 held = torch.ones(1 << 16), torch.zeros(1)
 counted[(1,)](*held, BLOCK=16)
 assert not held[0].any() and held[1].item() == 1
-if sys.argv[1:] == ["child"]:
+if sys.argv[1:] == ["lost"]:
+    for size in (1, 2):
+        lost[(size,)](torch.zeros(16), BLOCK=16)
+elif sys.argv[1:] == ["child"]:
     deadly[(1,)](torch.zeros(16), BLOCK=16)
 else:
     assert subprocess.run([sys.executable, __file__, "child"]).returncode == 3

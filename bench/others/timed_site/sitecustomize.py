@@ -26,7 +26,7 @@ def _install():
         return
     finally:
         del sys.path[: len(_FOLDERS)]  # They have modules of names that the command's may have.
-    timed_hook.install(folder, float(os.environ["KBUILD_TIMED_UNTIL"]))
+    timed_hook.install(folder, float(os.environ["KBUILD_TIMED_UNTIL"]), os.environ["KBUILD_TIMED_ONLY"])
 
 
 def _next():

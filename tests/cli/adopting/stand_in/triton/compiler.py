@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 count = 0
 """Kernels that were compiled."""
+effects: dict[str, Callable[..., None]] = {}
+"""What launches of kernels do to their arguments, by the names of kernels: nothing, if a test does not say."""
 
 
 class ASTSource:
@@ -16,12 +19,17 @@ class ASTSource:
 
 
 class CompiledKernel:
-    def __init__(self, src: ASTSource, options: dict[str, Any]) -> None:
+    def __init__(self, src: ASTSource, target: Any, options: dict[str, Any]) -> None:
         self.src = src
-        self.metadata = SimpleNamespace(**options)
+        self.metadata = SimpleNamespace(**options, target=target, shared=0)
+        self.hash = repr((src.name, src.signature, src.constants, options))
+        self.function, self.packed_metadata, self.n_regs, self.n_spills = 0, (), 32, 0
 
-    def run(self, *_: Any) -> None:
-        """A launch."""
+    @property
+    def run(self) -> Callable[..., None]:
+        """What launches it, with the arguments of Triton's launcher: those of the kernel come last."""
+        effect = effects.get(self.src.name, lambda *_: None)
+        return lambda x, y, z, stream, function, packed, metadata, enter, leave, *args: effect(*args)
 
 
 def compile(src: ASTSource, target: Any = None, options: Any = None) -> CompiledKernel:
@@ -29,4 +37,4 @@ def compile(src: ASTSource, target: Any = None, options: Any = None) -> Compiled
     count += 1
     if src.name.startswith("broken"):
         raise ValueError("a mistake in the kernel")
-    return CompiledKernel(src, dict(options or {}))
+    return CompiledKernel(src, target, dict(options or {}))

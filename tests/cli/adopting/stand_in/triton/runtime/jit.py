@@ -54,14 +54,18 @@ class JITFunction:
             self.kernels[key] = kernel = compiler.compile(source, target=target, options=options)
         if not warmup:
             sizes: Any = grid(bound) if callable(grid) else grid
-            kernel.run(*sizes, *bound.values())
+            sizes = (*sizes, 1, 1)[:3]
+            kernel.run(*sizes, 0, kernel.function, kernel.packed_metadata, None, None, None, *bound.values())
         return kernel
 
 
 def _type(value: Any) -> tuple[Any, bool]:
     """The type of an argument, and whether 16 divides it."""
     if hasattr(value, "data_ptr"):
-        return f"*{_WORDS.get(str(value.dtype), value.dtype)}", value.data_ptr() % 16 == 0
+        return (
+            f"*{_WORDS.get(str(value.dtype).removeprefix('torch.'), value.dtype)}",
+            value.data_ptr() % 16 == 0,
+        )
     if isinstance(value, tuple):
         return tuple(_type(item)[0] for item in value), False
     if isinstance(value, bool):

@@ -108,3 +108,18 @@ def test_what_may_be_the_fastest() -> None:
     calls = {name: device.call(name, us) for name, us in times.items()}
     assert interleaved.shortlist(calls, device) == ["best", "near", "third"]
     assert device.launched.count("far") == 3, "one to warm up and two to see that it is slow"
+
+
+def test_launches_that_the_device_waited_for_do_not_count() -> None:
+    """As where another process has the processor for a while: the device idles, then has flushes to do again."""
+    device = Device()
+    inner, count = device.call("a", 10.0), 0
+
+    def held_up() -> None:
+        nonlocal count
+        count += 1
+        if count < 60:
+            device.now += 50_000.0
+        inner()
+
+    assert interleaved.interleave({"a": held_up}, device, rounds=90) == {"a": 10.0}

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from timed_memory import Place, copies, differences, places, restore, size_of
+from timed_memory import Place, compared_again, copies, differences, places, restore, size_of
 from timed_request import Request, passed, request_of
 from timed_rows import TIMED, Row, Side
 from torch_clock import TorchClock
@@ -219,6 +219,11 @@ class _Pair:
             torch.cuda.synchronize()
             with _during("compare"):
                 made = tuple(differences(torch, found, before, right))
+                if any(one.differs for one in made):
+                    restore(found, before)
+                    self._theirs()
+                    torch.cuda.synchronize()
+                    made = compared_again(torch, made, found, before, right)
             self.row = replace(self.row, differences=made)
             del right
             restore(found, before)

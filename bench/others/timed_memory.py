@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from timed_rows import Difference
@@ -76,6 +76,21 @@ def differences(
         made = difference(torch, place, old, right)
         if made.relative or made.odd or any(made.nans):
             yield made
+
+
+def compared_again(
+    torch: Any,
+    made: Sequence[Difference],
+    found: Sequence[Place],
+    before: Sequence[Any],
+    theirs: Sequence[Any],
+) -> tuple[Difference, ...]:
+    """Differences with those of Triton's kernel to itself, once it has run a second time."""
+    again = {
+        one.argument: math.inf if one.odd else one.relative
+        for one in differences(torch, found, before, theirs)
+    }
+    return tuple(replace(one, again=again.get(one.argument, 0.0)) for one in made)
 
 
 def difference(torch: Any, place: Place, before: Any, theirs: Any) -> Difference:

@@ -28,11 +28,25 @@ class Difference:
     """Elements that are infinite or NaN on one side, and not the same on the other."""
     nans: tuple[int, int] = (0, 0)
     """NaNs that ours wrote, and Triton's."""
+    again: float = 0.0
+    """The relative difference of Triton's own result when it ran once more, where ours differs; infinite where elements
+    were finite once alone."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is more than rounding.  Where Triton's result has NaNs, nothing is known."""
+        return not self.nans[1] and (self.odd > 0 or self.relative > MOST)
+
+    @property
+    def is_unstable(self) -> bool:
+        """Whether Triton's differs from itself as well, as that of a kernel with a race or of one that reads what nobody
+        wrote."""
+        return self.differs and self.again > MOST
 
     @property
     def is_wrong(self) -> bool:
-        """Whether ours is to be blamed: where Triton's result has NaNs, nothing is known."""
-        return not self.nans[1] and (self.odd > 0 or self.relative > MOST)
+        """Whether ours is to be blamed."""
+        return self.differs and not self.is_unstable
 
     def __str__(self) -> str:
         notes = [f"{self.argument} {self.relative:.1e}"]
@@ -40,6 +54,8 @@ class Difference:
             notes.append(f"{self.odd} not finite on one side alone")
         if any(self.nans):
             notes.append(f"NaNs {self.nans[0]}, Triton's {self.nans[1]}")
+        if self.again:
+            notes.append(f"Triton's once more {self.again:.1e}")
         return ", ".join(notes)
 
 
@@ -195,9 +211,9 @@ def table(rows: Sequence[Row], floor: float) -> str:
         lines += [f"wrong    {row.function} {_grid(row)}: {one}" for one in row.wrong]
     for row in rows:
         lines += [
-            f"nan      {row.function} {_grid(row)}: {one}"
+            f"{'nan' if one.nans[1] else 'unstable':8} {row.function} {_grid(row)}: {one}"
             for one in row.differences
-            if one.nans[1] and one.odd
+            if (one.nans[1] and one.odd) or one.is_unstable
         ]
     failed = Counter((row.kind, row.function, row.text) for row in rows if row.kind != TIMED)
     for (kind, name, text), count in failed.most_common():

@@ -72,19 +72,21 @@ def test_the_table_says_first_what_is_wrong_then_what_failed() -> None:
         timed_row("a.py:slow", 20, 10, differences=(Difference("x", 1e-3), Difference("y", 3e-2))),
         timed_row("a.py:odd", 20, 21, differences=(Difference("x", 0.0, 3),)),
         timed_row("a.py:theirs", 20, 22, differences=(Difference("x", 0.5, 7, (0, 7)),)),
+        timed_row("a.py:race", 20, 24, differences=(Difference("x", 0.5, again=0.3),)),
         timed_row("a.py:both", 20, 23, differences=(Difference("x", 0.5, 0, (7, 7)),)),
         Row("a.py:g", (1, 1, 1), kind="compile", text="no such thing"),
         Row("a.py:g", (2, 1, 1), kind="compile", text="no such thing"),
     ]
     lines = timed_rows.table(rows, 8).splitlines()
-    assert lines[:4] == [
+    assert lines[:5] == [
         "wrong    a.py:slow 7x1x1: y 3.0e-02",
         "wrong    a.py:odd 7x1x1: x 0.0e+00, 3 not finite on one side alone",
         "nan      a.py:theirs 7x1x1: x 5.0e-01, 7 not finite on one side alone, NaNs 0, Triton's 7",
+        "unstable a.py:race 7x1x1: x 5.0e-01, Triton's once more 3.0e-01",
         "compile  a.py:g: no such thing (2 runs)",
     ]
-    assert [line.split()[-1] for line in lines[5:10]] == [
-        f"a.py:{name}" for name in ("slow", "odd", "theirs", "both", "fast")
+    assert [line.split()[-1] for line in lines[6:12]] == [
+        f"a.py:{name}" for name in ("slow", "odd", "theirs", "both", "race", "fast")
     ]
     assert "functions with wrong results: 2" in lines[-2]
 
@@ -290,10 +292,12 @@ def test_processes_of_a_command_run_each_kernel_twice(
         ("hasty", 2, "memory"),
         ("hasty", 3, "large"),
         ("refused", 1, "compile"),
+        ("unstable", 1, "timed"),
         ("wrong", 1, "timed"),
     ]
     table = Path("table.txt").read_text()
     assert table.startswith(f"wrong    {folder}/library.py:wrong 1x1x1: x 5.0e-01\n")
+    assert f"unstable {folder}/library.py:unstable 1x1x1: x 5.0e-01, Triton's once more 1.0e+00\n" in table
     assert "launch   " in table and "no launch of this\n" in table and "no_such_function" in table
     by_name = {name: row for (name, _, _), row in zip(found, rows)}
     assert by_name["add"]["ours"]["us"] > 1000 and by_name["add"]["ours"]["registers"] > 0

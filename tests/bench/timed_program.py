@@ -30,6 +30,11 @@ def wrong(x, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def unstable(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 6.0)
+
+
+@triton.jit
 def refused(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), tl.no_such_function(BLOCK))
 
@@ -62,7 +67,7 @@ import torch
 from triton import compiler
 
 import kbuild
-from library import add, counted, deadly, double, hasty, lost, refused, wrong
+from library import add, counted, deadly, double, hasty, lost, refused, unstable, wrong
 
 
 class Event:
@@ -104,7 +109,16 @@ def count(x, done):
     done += 1
 
 
+times = []
+
+
+def change(x, BLOCK):
+    times.append(6.0)
+    x.fill_(sum(times))
+
+
 theirs = {
+    "unstable": change,
     "add": lambda x, y, out, n, BLOCK: out.copy_(x + y),
     "double": lambda x, n, BLOCK: x.mul_(2),
     "wrong": lambda x, BLOCK: x.fill_(1),
@@ -115,6 +129,7 @@ theirs = {
     "lost": lambda x, BLOCK: x.fill_(5),
 }
 ours = {
+    "unstable": lambda x: x.fill_(9.0),
     "add": lambda x, y, out, n: (time.sleep(0.001), out.copy_(x + y)),
     "double": lambda x, n: x.mul_(2),
     "wrong": lambda x: x.fill_(1.5),
@@ -146,6 +161,7 @@ for kernel, value in ((wrong, 1), (refused, 2), (hasty, 3)):
     held = torch.zeros(16)
     kernel[(1,)](held, BLOCK=16)
     assert (held == value).all(), "what Triton's kernel makes of it"
+unstable[(1,)](torch.zeros(16), BLOCK=16)
 hasty[(2,)](torch.zeros(16), BLOCK=16)
 sys.modules["timed_hook"].MOST_BYTES = 1 << 20
 hasty[(3,)](torch.zeros(1 << 20), BLOCK=16)

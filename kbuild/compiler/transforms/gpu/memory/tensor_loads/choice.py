@@ -1,0 +1,114 @@
+"""Which loads through descriptors TMA should do that no loop has issued early, and into what tiles.
+
+Threads load a block as well as TMA where they load whole vectors, and without making barriers for it.  They do not where
+the last size of a tensor is not known to be divisible by a vector's elements: the mask may end inside of any vector, so
+that each is loaded whole by some threads and element by element by others, with an instruction for each element.  Those
+loads TMA does, which is exact to the element, if a thread has some vectors of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbuild.compiler.analysis.access import neighbours
+from kbuild.compiler.analysis.axis_info import AxisInfo
+from kbuild.compiler.analysis.bases import base_of, written_bases
+from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.types import BF16, F16, F32, F64, MemDescType, TensorType, bit_width, element_of
+from kbuild.compiler.layout import tma_box
+from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
+from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import ELEMENTS, MAX_BOXES, tile_for
+from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_read_as_tf32, sources_of, unit_elements
+from kbuild.tensor_map import MapSources
+
+MIN_INSTRUCTIONS = 8
+"""Loads of a thread from which on a barrier is worth making."""
+
+
+@dataclass(frozen=True, eq=False)
+class CopyableLoad:
+    """A load that can be a copy into shared memory."""
+
+    op: Load
+    make: MakeTensorDescriptor
+    sources: MapSources
+    tile: MemDescType
+    box: TensorType
+    """The box that one instruction copies; of rank 2 at least."""
+    hints: dict[str, Any] = field(default_factory=dict)
+
+
+def copyable_loads(func: Func) -> list[CopyableLoad]:
+    """The loads that TMA can do and should, in the order of the text."""
+    loads = [op for op in func.body.walk() if isinstance(op, Load) and op.desc is not None]
+    loads = [load for load in loads if reads_plain_tile(load)]
+    written = written_bases(func) if loads else None
+    if written is None:
+        return []
+    info = AxisInfo(func)
+    cut = [load for load in loads if is_cut(load, info, 32 * int(func.attrs["num_warps"]))]
+    found = (_copyable(load, func, info, written) for load in cut)
+    return [load for load in found if load is not None]
+
+
+def is_cut(load: Load, info: AxisInfo, threads: int) -> bool:
+    """Whether threads would load vectors element by element because the mask may end inside of one."""
+    type_ = load.result.type
+    assert isinstance(type_, TensorType)
+    share = type_.numel // threads
+    if load.mask is None or share < MIN_INSTRUCTIONS:
+        return False
+    pointers, mask, bits = info.get(load.ptr), info.get(load.mask), bit_width(type_)
+    whole, cut = (neighbours(pointers, mask, type_.rank - 1, bits, cut=cut) for cut in (False, True))
+    return whole < min(cut, share, type_.shape[-1])
+
+
+def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> CopyableLoad | None:
+    """How TMA does a load; None where it cannot.
+
+    It does not see what the kernel itself has written there before, and it stops the kernel where a box does not begin at
+    a unit of 16 bytes.
+    """
+    make, type_ = load.desc.op if load.desc is not None else None, load.result.type
+    assert isinstance(type_, TensorType)
+    if not isinstance(make, MakeTensorDescriptor) or not _is_in_order(load, make):
+        return None
+    sources, base = sources_of(make, func), base_of(make.base)
+    if sources is None or base is None or base in written or str(type_.element) not in ELEMENTS:
+        return None
+    if make.padding == "nan" and type_.element not in (F16, BF16, F32, F64):
+        return None
+    if info.get(load.indices[-1]).divisibility[0] % unit_elements(type_):
+        return None
+    tile, swizzle, box = _tile(load, type_)
+    if type_.numel // box.numel > MAX_BOXES:
+        return None
+    hints: dict[str, Any] = {"swizzle": swizzle}
+    if make.padding == "nan":
+        hints["fill"] = "nan"
+    elif element_of(type_) == F32 and is_read_as_tf32(load.result):
+        hints["rounding"] = "tf32"
+    thin = len(make.shape) - len(box.shape)
+    return CopyableLoad(load, make, sources, tile, TensorType((*[1] * thin, *box.shape), box.element), hints)
+
+
+def _is_in_order(load: Load, make: MakeTensorDescriptor) -> bool:
+    """Whether the result has the last axes of the block, in their order."""
+    rank, own = len(make.shape), len(load.axes or make.shape)
+    return not load.axes or load.axes == tuple(range(rank - own, rank))
+
+
+def _tile(load: Load, type_: TensorType) -> tuple[MemDescType, int, TensorType]:
+    """The tile, its swizzle and its boxes: the tile that the value is put into anyway, where TMA can fill that."""
+    for user in load.result.users:
+        if isinstance(user, LocalAlloc):
+            tile = user.result.type
+            assert isinstance(tile, MemDescType)
+            found = tma_box(tile.layout, bit_width(tile)) if tile.layout.shape == type_.shape else None
+            if found is not None:
+                box, swizzle = found
+                return tile, swizzle, TensorType((*[1] * (2 - len(box)), *box), tile.element)
+    return tile_for(type_)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from kbuild.compiler.analysis.allocation import demands, place
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Block, Func, Module, Op, Value
+from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.nesting import ancestor_in
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
@@ -157,11 +157,11 @@ class _Copies:
         self.block = loads[0].op.parent_block
         self.build = Builder.before(loads[0].op)
         between = _between(loads[0].op, loads[-1].op)
-        given = {load.op.result for load in loads}
+        own, given = {load.op for load in loads}, {load.op.result for load in loads}
         self.following: list[Op] = []
         """What stands between the loads and needs what they give."""
         for op in between:
-            if op.result not in given and not given.isdisjoint(op.operands):
+            if op not in own and not given.isdisjoint(op.operands):
                 self.following.append(op)
                 given.update(op.results)
 

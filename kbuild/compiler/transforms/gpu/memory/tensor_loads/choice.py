@@ -15,8 +15,10 @@ from kbuild.compiler.analysis.access import neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import base_of, written_bases
 from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.nesting import ancestors
 from kbuild.compiler.ir.types import BF16, F16, F32, F64, MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import tma_box
+from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import ELEMENTS, MAX_BOXES, tile_for
@@ -26,6 +28,8 @@ from kbuild.tensor_map import MapSources
 
 MIN_INSTRUCTIONS = 8
 """Loads of a thread from which on a barrier is worth making."""
+MAX_FREE_BYTES = 1 << 16
+"""A tile for which there is room in any case but rare ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,17 @@ def copyable_loads(func: Func) -> list[CopyableLoad]:
     cut = [load for load in loads if is_cut(load, info, 32 * int(func.attrs["num_warps"]))]
     found = (_copyable(load, func, info, written) for load in cut)
     return [load for load in found if load is not None]
+
+
+def free_loads(func: Func) -> set[Load]:
+    """Those of them whose values may come in any layout, because memory gives all alike: outside of loops, where nothing
+    is issued early, and as large as shared memory surely has room for."""
+    return {
+        load.op
+        for load in copyable_loads(func)
+        if not any(isinstance(around, For | While) for around in ancestors(load.op))
+        and load.tile.tile_bytes <= MAX_FREE_BYTES
+    }
 
 
 def is_cut(load: Load, info: AxisInfo, threads: int) -> bool:

@@ -190,11 +190,11 @@ class _Copies:
         build.add(WaitBarrier(barrier, phase, tuple(tiles)))
         if not isinstance(self.block.parent, For | Func):
             build.add(InvalBarrier(made))
-        for load, tile in zip(self.loads, tiles):
-            _read(load, tile, build)
+        dead = [op for load, tile in zip(self.loads, tiles) for op in _read(load, tile, build)]
         for op in self.following:
-            if op.parent is self.block:
-                op.move_before(end)
+            op.move_before(end)
+        for op in dead:
+            op.erase()
         return notes
 
     def _make_barrier(self) -> tuple[Value, Value, Value]:
@@ -241,16 +241,18 @@ class _Copies:
         return self.build.add(Constant.of(value, I32)).result
 
 
-def _read(load: CopyableLoad, tile: Value, build: Builder) -> None:
-    """Have the users of a load read its tile, and erase the load."""
+def _read(load: CopyableLoad, tile: Value, build: Builder) -> list[Op]:
+    """Have the users of a load read its tile, and erase the load; give the users that nothing needs any more."""
     block = load.op.parent_block
+    dead: list[Op] = []
     for user in list(load.op.result.users):
         if isinstance(user, LocalAlloc) and user.result.type == tile.type and user.parent is block:
-            user.replace_by(tile)
+            user.result.replace_by(tile)
+            dead.append(user)
         elif isinstance(user, ConvertLayout) and user.parent is block:
             assert isinstance(user.result.type, TensorType)
-            user.replace_by(build.add(LocalLoad(tile, user.result.type)))
-    if load.op.result.users:
-        load.op.replace_by(build.add(LocalLoad(tile, load.op.result.type)))
-    else:
-        load.op.erase()
+            user.result.replace_by(build.add(LocalLoad(tile, user.result.type)).result)
+            dead.append(user)
+    if len(load.op.result.users) > len(dead):
+        load.op.result.replace_by(build.add(LocalLoad(tile, load.op.result.type)).result)
+    return [*dead, load.op]

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Module, Op, Value
+from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import I1, I32, I64, DescriptorType, PointerType, TensorType, Type, bit_width
@@ -53,6 +53,7 @@ ALIGNMENT = 16
 def rewrite_tensor_descriptor_to_pointer(module: Module, target: Target) -> None:
     for function in module.functions.values():
         if any(isinstance(op, MakeTensorDescriptor) for op in function.body.walk()):
+            _hint_arguments(function)
             _Descriptors(target.has("tma")).visit(function.body)
             erase_dead(function.body)
 
@@ -131,18 +132,36 @@ class _Descriptors(Splitting):
             op.erase()
 
 
-def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
-    """The parts of a descriptor, with the divisibility that it guarantees."""
+def _hint_arguments(func: Func) -> None:
+    """Give arguments the divisibility that descriptors guarantee which a function makes in any case."""
+    known = [*func.argument_hints, *[{}] * (len(func.arguments) - len(func.argument_hints))]
+    for op in func.body:
+        if isinstance(op, MakeTensorDescriptor):
+            for value, divisor in _guarantees(op):
+                if value.op is None and value.block is func.body and divisor > 1:
+                    hints = known[value.index]
+                    known[value.index] = hints | {
+                        "divisibility": math.lcm(int(hints.get("divisibility", 1)), divisor)
+                    }
+    func.argument_hints = tuple(known) if any(known) else func.argument_hints
+
+
+def _guarantees(op: MakeTensorDescriptor) -> list[tuple[Value, int]]:
+    """What is divisible by what: strides, but the last, by elements, and the base by bytes."""
     assert isinstance(op.type, DescriptorType)
     size = max(bit_width(op.type.block), 8) // 8
-    strides = [_divisible(build, stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]]
+    return [*((stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]), (op.base, ALIGNMENT)]
+
+
+def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
+    """The parts of a descriptor, with the divisibility that it guarantees."""
+    *strides, base = [_divisible(build, value, divisor) for value, divisor in _guarantees(op)]
     nan = build.add(Constant.of(int(op.padding == "nan"), I1)).result
-    return (_divisible(build, op.base, ALIGNMENT), *op.shape, *strides, op.strides[-1], nan)
+    return (base, *op.shape, *strides, op.strides[-1], nan)
 
 
 def _divisible(build: Builder, value: Value, divisor: int) -> Value:
-    """A value that is known to be divisible.  Arguments of the kernel carry their own hints, constants need
-    none."""
+    """A value that is known to be divisible.  Arguments of the kernel have hints of their own, constants need none."""
     if value.op is None or isinstance(value.op, Constant) or divisor == 1:
         return value
     return build.add(AxisAttributes(value, divisibility=(divisor,))).result

@@ -3,6 +3,7 @@ should, wherever they begin."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,11 +141,12 @@ def test_blocks_of_any_tensor_come_from_any_place(
     signature |= {f"n{axis}": "i32" for axis in range(rank)} | {f"s{axis}": "i32" for axis in range(rank - 1)}
     signature |= {f"i{axis}": "i32" for axis in range(rank - 1)} | {f"i{rank - 1}": "i32:16"}
     artifact = compiled(tmp_path, copying(shape), signature, {})
-    if size < 8:
-        assert "cp.async.bulk.tensor" in artifact.asm["ptx"]
+    assert "cp.async.bulk.tensor" in artifact.asm["ptx"]
     rng = np.random.default_rng(sum(shape))
     for trial in range(4):
-        sizes = [int(rng.integers(0 if trial == 3 else 1, 2 * count + 2)) for count in shape]
+        sizes = [int(rng.integers(1, 2 * count + 2)) for count in shape]
+        if trial == 3:
+            sizes[int(rng.integers(rank))] = 0
         pitch = -(-max(sizes[-1], 1) // unit) * unit
         x = numbers(rng, element, *(max(count, 1) for count in sizes[:-1]), pitch)
         start = [int(rng.integers(-count - 1, count + 2)) for count in shape[:-1]]
@@ -317,14 +319,36 @@ def test_dots_and_sums_read_them(element: str, tmp_path: Path) -> None:
 def test_threads_load_where_they_do_it_as_well_or_tma_cannot(tmp_path: Path) -> None:
     stored = "tl.store(out + places, source.load([i, j]))"
     assert copies(matrix(tmp_path, stored, stop="ttgir"))
-    assert not copies(matrix(tmp_path, stored, stop="ttgir", target="sm_80"))
-    for hints in ({"columns": "i32:4"}, {"j": "i32"}, {"columns": "i32:16"}):
-        assert not copies(matrix(tmp_path, stored, stop="ttgir", hints=hints))
     assert copies(matrix(tmp_path, stored, stop="ttgir", element="fp16", hints={"columns": "i32:4"}))
+    for arch in ("sm_80", "sm_89"):
+        assert not copies(matrix(tmp_path, stored, stop="ttgir", target=arch))
+    for hints in ({"columns": "i32:4"}, {"columns": "i32:16"}, {"j": "i32"}):
+        assert not copies(matrix(tmp_path, stored, stop="ttgir", hints=hints))
     assert not copies(matrix(tmp_path, stored, stop="ttgir", tile=8, width=16))
     assert not copies(matrix(tmp_path, stored, "tl.store(x, 1.0)", stop="ttgir"))
-    computed = "other = tl.make_tensor_descriptor(x, [rows + 1, columns], [pitch, 1], [TILE, WIDTH])"
-    assert not copies(matrix(tmp_path, computed, "tl.store(out + places, other.load([i, j]))", stop="ttgir"))
+    for size, stride in (("columns + 1", "pitch"), ("columns", "2 * pitch")):
+        computed = f"other = tl.make_tensor_descriptor(x, [rows, {size}], [{stride}, 1], [TILE, WIDTH])"
+        assert not copies(matrix(tmp_path, computed, stored.replace("source", "other"), stop="ttgir"))
+
+
+def test_what_descriptors_guarantee_needs_no_hint(tmp_path: Path) -> None:
+    stored = "tl.store(out + places, source.load([i, j]))"
+    assert copies(matrix(tmp_path, stored, stop="ttgir", hints={"x": "*fp32", "pitch": "i32"}))
+    assert copies(matrix(tmp_path, stored, stop="ttgir", hints={"x": "*fp32", "pitch": "i64"}))
+    whole = matrix(tmp_path, stored, hints={"x": "*fp32", "pitch": "i64", "columns": "i32:4"})
+    assert re.findall(r"ld\.global\S*", whole.asm["ptx"]) == ["ld.global.v4.b32"] * 4
+
+
+def test_loads_through_pointers_stay_theirs_outside_of_pipelines(tmp_path: Path) -> None:
+    artifact = matrix(
+        tmp_path,
+        "total = tl.zeros((TILE, WIDTH), tl.float32)",
+        "at, across = tl.arange(0, TILE)[:, None], tl.arange(0, WIDTH)[None, :]",
+        "for column in range(0, columns, WIDTH):",
+        "    total += tl.load(x + at * pitch + across + column, mask=(at < rows) & (across < columns - column), other=0)",
+        "tl.store(out + places, total)",
+    )
+    assert "tt.make_tensor_descriptor" not in artifact.asm["ttgir"] and not copies(artifact)
 
 
 def test_threads_load_where_shared_memory_has_no_room(tmp_path: Path) -> None:

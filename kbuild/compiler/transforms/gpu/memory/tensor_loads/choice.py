@@ -3,7 +3,8 @@
 Threads load a block as well as TMA where they load whole vectors, and without making barriers for it.  They do not where
 the last size of a tensor is not known to be divisible by a vector's elements: the mask may end inside of any vector, so
 that each is loaded whole by some threads and element by element by others, with an instruction for each element.  Those
-loads TMA does, which is exact to the element, if a thread has some vectors of them.
+loads TMA does, which is exact to the element, if a thread has some vectors of them.  Loads through pointers it does in
+pipelines alone: each map costs a launch time.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> Co
     """
     make, type_ = load.desc.op if load.desc is not None else None, load.result.type
     assert isinstance(type_, TensorType)
-    if not isinstance(make, MakeTensorDescriptor) or not _is_in_order(load, make):
+    if not isinstance(make, MakeTensorDescriptor) or make.recognised or not _is_in_order(load, make):
         return None
     sources, base = sources_of(make, func), base_of(make.base)
     if sources is None or base is None or base in written or str(type_.element) not in ELEMENTS:

@@ -47,6 +47,10 @@ from kbuild.targets.target import Target
 
 BEYOND = 1 << 30
 """An index beyond any tensor, to which a place in a box may be added."""
+ENOUGH = 2
+"""Programs on a multiprocessor of which one computes while the other waits for its copies."""
+_BARRIERS = MemDescType((1, 1), I64, unswizzled((1,), (0,)))
+"""An array of one barrier."""
 
 
 @gpu_pass
@@ -115,21 +119,29 @@ def _sources(values: Sequence[Value], among: set[Op]) -> set[Op]:
 
 
 def _fitting(func: Func, group: list[CopyableLoad], target: Target) -> list[list[CopyableLoad]]:
-    """The loads of a group for whose tiles there is room: all of them at a time, or one after the other."""
-    if _fit(func, group, target):
+    """The loads of a group for whose tiles there is room: all of them at a time, or one after the other where a
+    multiprocessor then holds two programs, no longer one."""
+    together = _programs(func, group, target)
+    alone = {load: _programs(func, [load], target) for load in group} if together < ENOUGH else {}
+    if together and together >= min([ENOUGH, *alone.values()]):
         return [group]
-    return [[load] for load in group if len(group) > 1 and _fit(func, [load], target)]
+    return [[load] for load in group if alone[load]]
 
 
-def _fit(func: Func, group: Sequence[CopyableLoad], target: Target) -> bool:
-    """Whether shared memory has room for tiles from where the first load is to where one is used first."""
+def _programs(func: Func, group: Sequence[CopyableLoad], target: Target) -> int:
+    """How many programs a multiprocessor holds at once, by shared memory and threads, with tiles from where the first load
+    is to where one is used first; 0 where there is no room for them."""
     build, end = Builder.before(group[0].op), Builder.before(_first_use(group))
     tiles = [build.add(LocalAlloc(_ring(load.tile))) for load in group]
     ends = [end.add(LocalDealloc(tile.result)) for tile in tiles]
+    first = func.body.first
+    assert first is not None, "a block has a terminator"
+    barrier = Builder.before(first).add(LocalAlloc(_BARRIERS))
+    ends.append(Builder.before(func.body.terminator).add(LocalDealloc(barrier.result)))
     _, needed = place(demands(func))
-    for op in (*ends, *tiles):
+    for op in (*ends, *tiles, barrier):
         op.erase()
-    return needed + len(group) * 8 <= target.limits.shared_bytes
+    return target.limits.programs(needed, func.attrs["num_warps"] + func.attrs.get("extra_warps", 0))
 
 
 def _first_use(group: Sequence[CopyableLoad]) -> Op:
@@ -206,8 +218,7 @@ class _Copies:
         loop = self.block.parent
         outside = Builder.before(loop) if isinstance(loop, For) else self.build
         phase = outside.add(Constant.of(0, I32)).result
-        type_ = MemDescType((1, 1), I64, unswizzled((1,), (0,)))
-        made = outside.add(LocalAlloc(type_), "barriers").result
+        made = outside.add(LocalAlloc(_BARRIERS), "barriers").result
         outside.add(InitBarrier(made))
         around = self.block
         if isinstance(loop, For):

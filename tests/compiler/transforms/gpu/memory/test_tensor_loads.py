@@ -43,12 +43,8 @@ def compiled(
 ) -> kbuild.Artifact:
     path = folder / "kernel.py"
     path.write_text(HEAD + text)
-    return kbuild.compile(
-        f"{path}:k",
-        signature=signature,
-        constexprs=constexprs,
-        **({"stop": "ptx", "target": "sm_90"} | options),
-    )
+    chosen: dict[str, Any] = {"stop": "ptx", "target": "sm_90"} | options
+    return kbuild.compile(f"{path}:k", signature=signature, constexprs=constexprs, **chosen)
 
 
 def matrix(

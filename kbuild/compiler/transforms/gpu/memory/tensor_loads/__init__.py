@@ -92,7 +92,7 @@ def _may_start_with(load: Load, first: Load) -> bool:
     between = _between(first, load) if load.parent is first.parent else []
     if not between or any(op.regions or not (op.has(Trait.PURE) or isinstance(op, Load)) for op in between):
         return False
-    needed = _sources(load.indices, {*between, first})
+    needed = _sources(load.indices, set[Op]([*between, first]))
     return all(op.has(Trait.PURE) and op.is_speculatable() for op in needed)
 
 
@@ -169,7 +169,7 @@ class _Copies:
         self.block = loads[0].op.parent_block
         self.build = Builder.before(loads[0].op)
         between = _between(loads[0].op, loads[-1].op)
-        own, given = {load.op for load in loads}, {load.op.result for load in loads}
+        own, given = set[Op](load.op for load in loads), {load.op.result for load in loads}
         self.following: list[Op] = []
         """What stands between the loads and needs what they give."""
         for op in between:

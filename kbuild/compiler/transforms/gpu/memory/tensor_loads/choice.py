@@ -62,12 +62,12 @@ def copyable_loads(func: Func) -> list[CopyableLoad]:
 def free_loads(func: Func) -> set[Load]:
     """Those of them whose values may come in any layout, because memory gives all alike: outside of loops, where nothing
     is issued early, and as large as shared memory surely has room for."""
-    return {
+    return set[Load](
         load.op
         for load in copyable_loads(func)
         if not any(isinstance(around, For | While) for around in ancestors(load.op))
         and load.tile.tile_bytes <= MAX_FREE_BYTES
-    }
+    )
 
 
 def is_cut(load: Load, info: AxisInfo, threads: int) -> bool:

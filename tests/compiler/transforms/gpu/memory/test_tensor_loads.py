@@ -360,6 +360,45 @@ def test_threads_load_where_shared_memory_has_no_room(tmp_path: Path) -> None:
     assert artifact.metadata.tma == ("a load: shared memory has no room for its tile",)
 
 
+def test_threads_load_neighbours_where_others_use_them_and_there_is_no_room(tmp_path: Path) -> None:
+    """The layout of the values is that of the store, which is turned around."""
+    lines = (
+        "turned = tl.arange(0, TILE)[:, None] + tl.arange(0, WIDTH)[None, :] * TILE",
+        "tl.store(out + turned, source.load([i, j]))",
+    )
+    assert copies(matrix(tmp_path, *lines, tile=64, hints={"columns": "i32:4"}))
+    artifact = matrix(tmp_path, *lines, tile=256, width=256, hints={"columns": "i32:4"}, num_warps=16)
+    assert not copies(artifact)
+    assert "ld.global.v4" in artifact.asm["ptx"] and "ld.global.b32" not in artifact.asm["ptx"]
+    x = numbers(np.random.default_rng(2), "fp32", 300, 320)
+    values = {"x": x, "out": np.zeros((256, 256), x.dtype), "rows": 300, "columns": 300, "pitch": 320}
+    right = block_of(x, (300, 300), (99, 48), (256, 256)).T
+    assert np.array_equal(launch(artifact, values | {"i": 99, "j": 48}), right)
+
+
+def test_what_a_sum_of_dots_is_combined_with_comes_in_its_layout(tmp_path: Path) -> None:
+    lines = (
+        "total = tl.zeros((TILE, WIDTH), tl.float32)",
+        "for column in range(0, columns, WIDTH):",
+        "    total = tl.dot(source.load([i, column]), tl.trans(source.load([0, column])), total)",
+        "factor = source.load([i, j]).to(tl.float32)",
+        "tl.store(out + places, (total % 1000 + factor * factor).to(tl.float16))",
+    )
+    for columns in ("i32", "i32:16"):
+        artifact = matrix(tmp_path, *lines, element="fp16", tile=64, hints={"columns": columns})
+        assert artifact.metadata.tma is not None and len(artifact.metadata.tma) == 3
+        assert "ld.global" not in artifact.asm["ptx"]
+        x = numbers(np.random.default_rng(2), "fp16", 50, 160) % 5
+        count = 130 if columns == "i32" else 144
+        values = {"x": x, "out": np.zeros((64, 64), x.dtype), "rows": 50, "columns": count, "pitch": 160}
+        a, b, c = (
+            block_of(x, (50, count), place, shape).astype(np.float64)
+            for place, shape in (((3, 0), (64, 192)), ((0, 0), (64, 192)), ((3, 96), (64, 64)))
+        )
+        found = launch(artifact, values | {"i": 3, "j": 96})
+        assert np.array_equal(found, (a @ b.T % 1000 + c * c).astype(np.float16))
+
+
 def test_a_loop_that_issues_its_loads_early_keeps_them(tmp_path: Path) -> None:
     artifact = matrix(
         tmp_path,

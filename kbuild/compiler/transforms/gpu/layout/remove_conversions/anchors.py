@@ -29,7 +29,7 @@ from kbuild.compiler.ops.tensor import (
     Unsplat,
 )
 from kbuild.compiler.transforms._support.layout_flow import FREE, MEMORY, held_layout, is_pointwise
-from kbuild.compiler.transforms.gpu.memory.tensor_loads.choice import free_loads
+from kbuild.compiler.transforms.gpu.pipeline.unpipelined import free_loads
 
 _SHAPING = (Broadcast, ExpandDims, Reshape, Trans, Join, Split, Cat, Reduce, Gather)
 _TAKES_ANY = (LocalAlloc, LocalStore, Assert, Print, Unsplat)

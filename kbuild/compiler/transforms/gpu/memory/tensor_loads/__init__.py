@@ -1,4 +1,4 @@
-"""Has TMA do loads through tensor descriptors that threads would do element by element.
+"""Has TMA do loads through tensor descriptors that threads would do element by element, or far from each other.
 
 Before:
     %x: tensor<64x64xf32, #blocked> = tt.load %p, mask=%m, other=%zeros, desc=%d, indices=[%i, %j]
@@ -11,9 +11,9 @@ After:
     ttng.wait_barrier %barrier, %zero, tiles=[%tile]
     %x: tensor<64x64xf32, #blocked> = ttg.local_load %tile
 
-`choice` says which loads.  Those that follow each other with nothing but arithmetic between them have one barrier, so that
-their copies are on their way together.  A loop makes the barriers of its loads once, and carries their phase around.
-Where shared memory has no room for the tiles, threads load, each a vector's neighbours.
+`pipeline.unpipelined` says which loads.  Those that follow each other with nothing but arithmetic between them have
+one barrier, so that their copies are on their way together.  A loop makes the barriers of its loads once, and
+carries their phase around.  Where shared memory has no room for the tiles, `threads` has them load.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from kbuild.compiler.ops.nvidia import (
 )
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
-from kbuild.compiler.transforms.gpu.memory.tensor_loads.choice import CopyableLoad, copyable_loads
+from kbuild.compiler.transforms.gpu.memory.tensor_loads.threads import load_by_threads
 from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_argument
+from kbuild.compiler.transforms.gpu.pipeline.unpipelined import CopyableLoad, copyable_loads
 from kbuild.targets.target import Target
 
 BEYOND = 1 << 30
@@ -59,15 +60,14 @@ def tensor_loads(module: Module, target: Target) -> None:
     func = module.kernel
     has_descriptors = any(isinstance(op, Load) and op.desc is not None for op in func.body.walk())
     if has_descriptors and target.has("tma"):
-        notes = []
+        notes: list[str] = []
+        left = set[Load]()
         for group in _groups(copyable_loads(func)):
             for part in _fitting(func, group, target):
                 notes += _Copies(func, part).expand()
-            notes += [
-                f"{load.op.result.name or 'a load'}: shared memory has no room for its tile"
-                for load in group
-                if load.op.parent is not None
-            ]
+            left.update(load.op for load in group if load.op.parent is not None)
+        load_by_threads(func, left, target)
+        notes += [f"{load.result.name or 'a load'}: shared memory has no room for its tile" for load in left]
         if notes:
             func.attrs["tma"] = (*func.attrs.get("tma", ()), *notes)
     for other in module.functions.values():

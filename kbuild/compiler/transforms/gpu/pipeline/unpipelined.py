@@ -1,21 +1,28 @@
-"""Which loads through descriptors TMA should do that no loop has issued early, and into what tiles.
+"""Which loads through descriptors TMA should do that no pipeline issues early, and into what tiles.
 
-Threads load a block as well as TMA where they load whole vectors, and without making barriers for it.  They do not where
-the last size of a tensor is not known to be divisible by a vector's elements: the mask may end inside of any vector, so
-that each is loaded whole by some threads and element by element by others, with an instruction for each element.  Those
-loads TMA does, which is exact to the element, if a thread has some vectors of them.  Loads through pointers it does in
-pipelines alone: each map costs a launch time.
+Threads load a block as well as TMA where they load whole vectors, neighbours next to each other, and without making
+barriers for it.  In two cases they do not:
+
+* The last size of the tensor is not known to be divisible by a vector's elements.  The mask may end inside of any vector,
+  so that each is loaded whole by some threads and element by element by others, with an instruction for each element.
+  TMA is exact to the element.
+* The values are needed in another layout than that of memory, such as that of a dot's sum.  By threads they would go
+  through shared memory after they were loaded; TMA brings them there at once.
+
+So loads that TMA can do may have any layout (`free_loads`), and once layouts are chosen the two cases are told apart
+from others (`copyable_loads`).  Loads through pointers TMA does in pipelines alone: each map costs a launch time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.compiler.analysis.access import neighbours
+from kbuild.compiler.analysis.access import access_width, neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import base_of, written_bases
-from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.nesting import ancestors
 from kbuild.compiler.ir.types import BF16, F16, F32, F64, MemDescType, TensorType, bit_width, element_of
 from kbuild.compiler.layout import tma_box
@@ -29,8 +36,8 @@ from kbuild.tensor_map import MapSources
 
 MIN_INSTRUCTIONS = 8
 """Loads of a thread from which on a barrier is worth making."""
-MAX_FREE_BYTES = 1 << 16
-"""A tile for which there is room in any case but rare ones."""
+MIN_PIECE_BITS = 1024
+"""A cache line, which a warp should read whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,39 +54,75 @@ class CopyableLoad:
 
 
 def copyable_loads(func: Func) -> list[CopyableLoad]:
-    """The loads that TMA can do and should, in the order of the text."""
-    loads = [op for op in func.body.walk() if isinstance(op, Load) and op.desc is not None]
-    loads = [load for load in loads if reads_plain_tile(load)]
-    written = written_bases(func) if loads else None
-    if written is None:
-        return []
+    """The loads that TMA can do and should, as their layouts are, in the order of the text."""
     info = AxisInfo(func)
-    cut = [load for load in loads if is_cut(load, info, 32 * int(func.attrs["num_warps"]))]
-    found = (_copyable(load, func, info, written) for load in cut)
-    return [load for load in found if load is not None]
+    return [
+        load
+        for load in _possible(func, info)
+        if is_cut(load.op, info, _threads(func)) or is_scattered(load.op, info)
+    ]
 
 
 def free_loads(func: Func) -> set[Load]:
-    """Those of them whose values may come in any layout, because memory gives all alike: outside of loops, where nothing
-    is issued early, and as large as shared memory surely has room for."""
+    """Loads that TMA could do, so that it does not matter by which threads they are made: their values may come in the
+    layout of their users.  Those that no loop issues early."""
     return set[Load](
-        load.op
-        for load in copyable_loads(func)
-        if not any(isinstance(around, For | While) for around in ancestors(load.op))
-        and load.tile.tile_bytes <= MAX_FREE_BYTES
+        load.op for load in _possible(func, AxisInfo(func)) if not _is_in_innermost_loop(load.op)
     )
+
+
+def _is_in_innermost_loop(load: Load) -> bool:
+    loop = next((around for around in ancestors(load) if isinstance(around, For | While)), None)
+    return loop is not None and not any(isinstance(op, For | While) for op in _inside(loop))
+
+
+def _inside(loop: For | While) -> Iterator[Op]:
+    return (op for region in loop.regions for op in region.walk())
 
 
 def is_cut(load: Load, info: AxisInfo, threads: int) -> bool:
     """Whether threads would load vectors element by element because the mask may end inside of one."""
     type_ = load.result.type
-    assert isinstance(type_, TensorType)
-    share = type_.numel // threads
-    if load.mask is None or share < MIN_INSTRUCTIONS:
-        return False
+    assert isinstance(type_, TensorType) and load.mask is not None
     pointers, mask, bits = info.get(load.ptr), info.get(load.mask), bit_width(type_)
     whole, cut = (neighbours(pointers, mask, type_.rank - 1, bits, cut=cut) for cut in (False, True))
-    return whole < min(cut, share, type_.shape[-1])
+    return whole < min(cut, type_.numel // threads, type_.shape[-1])
+
+
+def is_scattered(load: Load, info: AxisInfo) -> bool:
+    """Whether the lanes of a warp, in the layout that the users of a load have chosen, read short pieces of rows."""
+    type_ = load.result.type
+    assert isinstance(type_, TensorType) and type_.layout is not None
+    bits, lanes = bit_width(type_), type_.layout.bases_of("lane")
+    piece = access_width(
+        type_.layout,
+        info.get(load.ptr),
+        info.get(load.mask) if load.mask is not None else None,
+        bits,
+        cut=True,
+    )
+    while piece in lanes:
+        piece *= 2
+    return piece < type_.shape[-1] and piece * bits < MIN_PIECE_BITS
+
+
+def _threads(func: Func) -> int:
+    return 32 * int(func.attrs["num_warps"])
+
+
+def _possible(func: Func, info: AxisInfo) -> list[CopyableLoad]:
+    """The loads that TMA can do, of which a thread would do some."""
+    loads = [op for op in func.body.walk() if isinstance(op, Load) and op.desc is not None]
+    loads = [
+        load
+        for load in loads
+        if reads_plain_tile(load) and load.result.type.numel // _threads(func) >= MIN_INSTRUCTIONS
+    ]
+    written = written_bases(func) if loads else None
+    if written is None:
+        return []
+    found = (_copyable(load, func, info, written) for load in loads)
+    return [load for load in found if load is not None]
 
 
 def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> CopyableLoad | None:

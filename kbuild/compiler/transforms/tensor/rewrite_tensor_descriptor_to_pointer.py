@@ -53,8 +53,7 @@ ALIGNMENT = 16
 def rewrite_tensor_descriptor_to_pointer(module: Module, target: Target) -> None:
     for function in module.functions.values():
         if any(isinstance(op, MakeTensorDescriptor) for op in function.body.walk()):
-            _hint_arguments(function)
-            _Descriptors(target.has("tma")).visit(function.body)
+            _Descriptors(function, target.has("tma")).visit(function.body)
             erase_dead(function.body)
 
 
@@ -74,9 +73,9 @@ class Parts:
 
 
 class _Descriptors(Splitting):
-    def __init__(self, keep: bool) -> None:
+    def __init__(self, func: Func, keep: bool) -> None:
         super().__init__()
-        self.keep = keep
+        self.func, self.keep = func, keep
 
     def part_types(self, value: Value) -> Sequence[Type] | None:
         if not isinstance(value.type, DescriptorType):
@@ -88,7 +87,7 @@ class _Descriptors(Splitting):
         build = Builder.before(op)
         match op:
             case MakeTensorDescriptor():
-                self.parts[op.results[0]] = _parts(build, op)
+                self.parts[op.results[0]] = _parts(build, op, self.func)
             case Select() if op.true_value in self.parts:
                 self.parts[op.result] = self.chosen_parts(op)
             case DescriptorLoad():
@@ -132,37 +131,20 @@ class _Descriptors(Splitting):
             op.erase()
 
 
-def _hint_arguments(func: Func) -> None:
-    """Give arguments the divisibility that descriptors guarantee which a function makes in any case."""
-    known = [*func.argument_hints, *[{}] * (len(func.arguments) - len(func.argument_hints))]
-    for op in func.body:
-        if isinstance(op, MakeTensorDescriptor):
-            for value, divisor in _guarantees(op):
-                if value.op is None and value.block is func.body and divisor > 1:
-                    hints = known[value.index]
-                    known[value.index] = hints | {
-                        "divisibility": math.lcm(int(hints.get("divisibility", 1)), divisor)
-                    }
-    func.argument_hints = tuple(known) if any(known) else func.argument_hints
-
-
-def _guarantees(op: MakeTensorDescriptor) -> list[tuple[Value, int]]:
-    """What is divisible by what: strides, but the last, by elements, and the base by bytes."""
+def _parts(build: Builder, op: MakeTensorDescriptor, func: Func) -> Sequence[Value]:
+    """The parts of a descriptor, with the divisibility that it guarantees."""
     assert isinstance(op.type, DescriptorType)
     size = max(bit_width(op.type.block), 8) // 8
-    return [*((stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]), (op.base, ALIGNMENT)]
-
-
-def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
-    """The parts of a descriptor, with the divisibility that it guarantees."""
-    *strides, base = [_divisible(build, value, divisor) for value, divisor in _guarantees(op)]
+    strides = [_divisible(build, stride, max(ALIGNMENT // size, 1), func) for stride in op.strides[:-1]]
     nan = build.add(Constant.of(int(op.padding == "nan"), I1)).result
-    return (base, *op.shape, *strides, op.strides[-1], nan)
+    return (_divisible(build, op.base, ALIGNMENT, func), *op.shape, *strides, op.strides[-1], nan)
 
 
-def _divisible(build: Builder, value: Value, divisor: int) -> Value:
-    """A value that is known to be divisible.  Arguments of the kernel have hints of their own, constants need none."""
-    if value.op is None or isinstance(value.op, Constant) or divisor == 1:
+def _divisible(build: Builder, value: Value, divisor: int, func: Func) -> Value:
+    """A value that is known to be divisible.  Constants need no hint, nor do arguments that have one."""
+    is_argument = value.op is None and value.block is func.body and value.index < len(func.argument_hints)
+    known = int(func.argument_hints[value.index].get("divisibility", 1)) if is_argument else 1
+    if isinstance(value.op, Constant) or known % divisor == 0:
         return value
     return build.add(AxisAttributes(value, divisibility=(divisor,))).result
 

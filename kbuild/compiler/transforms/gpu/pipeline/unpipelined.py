@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.compiler.analysis.access import access_width, neighbours
+from kbuild.compiler.analysis.access import neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import base_of, written_bases
 from kbuild.compiler.ir.core import Func, Op, Value
@@ -59,7 +59,7 @@ def copyable_loads(func: Func) -> list[CopyableLoad]:
     return [
         load
         for load in _possible(func, info)
-        if is_cut(load.op, info, _threads(func)) or is_scattered(load.op, info)
+        if is_cut(load.op, info, _threads(func)) or is_scattered(load.op)
     ]
 
 
@@ -89,21 +89,14 @@ def is_cut(load: Load, info: AxisInfo, threads: int) -> bool:
     return whole < min(cut, type_.numel // threads, type_.shape[-1])
 
 
-def is_scattered(load: Load, info: AxisInfo) -> bool:
+def is_scattered(load: Load) -> bool:
     """Whether the lanes of a warp, in the layout that the users of a load have chosen, read short pieces of rows."""
     type_ = load.result.type
     assert isinstance(type_, TensorType) and type_.layout is not None
-    bits, lanes = bit_width(type_), type_.layout.bases_of("lane")
-    piece = access_width(
-        type_.layout,
-        info.get(load.ptr),
-        info.get(load.mask) if load.mask is not None else None,
-        bits,
-        cut=True,
-    )
+    piece, lanes = type_.layout.contiguous_per_thread(type_.rank - 1), type_.layout.bases_of("lane")
     while piece in lanes:
         piece *= 2
-    return piece < type_.shape[-1] and piece * bits < MIN_PIECE_BITS
+    return piece < type_.shape[-1] and piece * bit_width(type_) < MIN_PIECE_BITS
 
 
 def _threads(func: Func) -> int:

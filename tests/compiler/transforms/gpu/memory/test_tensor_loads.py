@@ -322,6 +322,8 @@ def test_threads_load_where_they_do_it_as_well_or_tma_cannot(tmp_path: Path) -> 
         assert not copies(matrix(tmp_path, stored, stop="ttgir", hints=hints))
     assert not copies(matrix(tmp_path, stored, stop="ttgir", tile=8, width=16))
     assert not copies(matrix(tmp_path, stored, "tl.store(x, 1.0)", stop="ttgir"))
+    narrowed = "tl.store(out.to(tl.pointer_type(tl.int8)) + places, source.load([i, j]).to(tl.int8))"
+    assert not copies(matrix(tmp_path, narrowed, stop="ttgir", tile=64, hints={"columns": "i32:16"}))
     for size, stride in (("columns + 1", "pitch"), ("columns", "2 * pitch")):
         computed = f"other = tl.make_tensor_descriptor(x, [rows, {size}], [{stride}, 1], [TILE, WIDTH])"
         assert not copies(matrix(tmp_path, computed, stored.replace("source", "other"), stop="ttgir"))
@@ -331,6 +333,8 @@ def test_what_descriptors_guarantee_needs_no_hint(tmp_path: Path) -> None:
     stored = "tl.store(out + places, source.load([i, j]))"
     assert copies(matrix(tmp_path, stored, stop="ttgir", hints={"x": "*fp32", "pitch": "i32"}))
     assert copies(matrix(tmp_path, stored, stop="ttgir", hints={"x": "*fp32", "pitch": "i64"}))
+    loop = ("for row in range(0, rows, TILE):", "    tl.store(out + row + places, source.load([row, j]))")
+    assert copies(matrix(tmp_path, *loop, stop="ttgir", hints={"x": "*fp32", "pitch": "i64"}))
     whole = matrix(tmp_path, stored, hints={"x": "*fp32", "pitch": "i64", "columns": "i32:4"})
     assert re.findall(r"ld\.global\S*", whole.asm["ptx"]) == ["ld.global.v4.b32"] * 4
 

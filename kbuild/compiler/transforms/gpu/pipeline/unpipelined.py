@@ -15,7 +15,7 @@ from others (`copyable_loads`).  Loads through pointers TMA does in pipelines al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from kbuild.compiler.layout import tma_box
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
+from kbuild.compiler.transforms._support.layout_flow import tensor_type
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import ELEMENTS, MAX_BOXES, tile_for
 from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_read_as_tf32, sources_of, unit_elements
@@ -55,10 +56,13 @@ class CopyableLoad:
 
 def copyable_loads(func: Func) -> list[CopyableLoad]:
     """The loads that TMA can do and should, as their layouts are, in the order of the text."""
+    large = _large_loads(func)
+    if not large:
+        return []
     info = AxisInfo(func)
     return [
         load
-        for load in _possible(func, info)
+        for load in _possible(large, func, info)
         if is_cut(load.op, info, _threads(func)) or is_scattered(load.op)
     ]
 
@@ -66,9 +70,8 @@ def copyable_loads(func: Func) -> list[CopyableLoad]:
 def free_loads(func: Func) -> set[Load]:
     """Loads that TMA could do, so that it does not matter by which threads they are made: their values may come in the
     layout of their users.  Those that no loop issues early."""
-    return set[Load](
-        load.op for load in _possible(func, AxisInfo(func)) if not _is_in_innermost_loop(load.op)
-    )
+    large = [load for load in _large_loads(func) if not _is_in_innermost_loop(load)]
+    return set[Load](load.op for load in _possible(large, func, AxisInfo(func))) if large else set[Load]()
 
 
 def _is_in_innermost_loop(load: Load) -> bool:
@@ -103,15 +106,16 @@ def _threads(func: Func) -> int:
     return 32 * int(func.attrs["num_warps"])
 
 
-def _possible(func: Func, info: AxisInfo) -> list[CopyableLoad]:
-    """The loads that TMA can do, of which a thread would do some."""
+def _large_loads(func: Func) -> list[Load]:
+    """The loads through descriptors of which a thread would do some."""
+    least = MIN_INSTRUCTIONS * _threads(func)
     loads = [op for op in func.body.walk() if isinstance(op, Load) and op.desc is not None]
-    loads = [
-        load
-        for load in loads
-        if reads_plain_tile(load) and load.result.type.numel // _threads(func) >= MIN_INSTRUCTIONS
-    ]
-    written = written_bases(func) if loads else None
+    return [load for load in loads if reads_plain_tile(load) and tensor_type(load.result).numel >= least]
+
+
+def _possible(loads: Sequence[Load], func: Func, info: AxisInfo) -> list[CopyableLoad]:
+    """Those that TMA can do."""
+    written = written_bases(func)
     if written is None:
         return []
     found = (_copyable(load, func, info, written) for load in loads)

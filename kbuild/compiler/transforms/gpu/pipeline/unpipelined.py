@@ -35,8 +35,8 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_read_as_tf32, sources_of, unit_elements
 from kbuild.tensor_map import MapSources
 
-MIN_INSTRUCTIONS = 8
-"""Loads of a thread from which on a barrier is worth making."""
+MIN_ELEMENTS = 8
+"""Elements of a thread from which on a barrier is worth making."""
 MIN_PIECE_BITS = 1024
 """A cache line, which a warp should read whole."""
 
@@ -108,7 +108,7 @@ def _threads(func: Func) -> int:
 
 def _large_loads(func: Func) -> list[Load]:
     """The loads through descriptors of which a thread would do some."""
-    least = MIN_INSTRUCTIONS * _threads(func)
+    least = MIN_ELEMENTS * _threads(func)
     loads = [op for op in func.body.walk() if isinstance(op, Load) and op.desc is not None]
     return [load for load in loads if reads_plain_tile(load) and tensor_type(load.result).numel >= least]
 

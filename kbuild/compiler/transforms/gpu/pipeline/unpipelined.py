@@ -85,8 +85,9 @@ def _inside(loop: For | While) -> Iterator[Op]:
 
 def is_cut(load: Load, info: AxisInfo, threads: int) -> bool:
     """Whether threads would load vectors element by element because the mask may end inside of one."""
-    type_ = load.result.type
-    assert isinstance(type_, TensorType) and load.mask is not None
+    if load.mask is None:
+        return False
+    type_ = tensor_type(load.result)
     pointers, mask, bits = info.get(load.ptr), info.get(load.mask), bit_width(type_)
     whole, cut = (neighbours(pointers, mask, type_.rank - 1, bits, cut=cut) for cut in (False, True))
     return whole < min(cut, type_.numel // threads, type_.shape[-1])

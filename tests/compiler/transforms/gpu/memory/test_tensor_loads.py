@@ -329,6 +329,24 @@ def test_threads_load_where_they_do_it_as_well_or_tma_cannot(tmp_path: Path) -> 
         assert not copies(matrix(tmp_path, computed, stored.replace("source", "other"), stop="ttgir"))
 
 
+def test_blocks_that_lie_in_the_tensor_have_no_mask(tmp_path: Path) -> None:
+    lines = (
+        "whole = tl.make_tensor_descriptor(x, [TILE, WIDTH], [WIDTH, 1], [TILE, WIDTH])",
+        "turned = tl.arange(0, TILE)[:, None] + tl.arange(0, WIDTH)[None, :] * TILE",
+        "tl.store(out + places, whole.load([0, 0]))",
+    )
+    assert not copies(matrix(tmp_path, *lines, stop="ttgir"))
+    turned = matrix(tmp_path, *lines[:2], "tl.store(out + turned, whole.load([0, 0]))")
+    assert copies(turned)
+    x = numbers(np.random.default_rng(2), "fp32", 32, 64)
+    values = {
+        "x": x,
+        "out": np.zeros((64, 32), x.dtype),
+        **dict.fromkeys(("rows", "columns", "pitch", "i", "j"), 0),
+    }
+    assert np.array_equal(launch(turned, values), x.T)
+
+
 def test_what_descriptors_guarantee_needs_no_hint(tmp_path: Path) -> None:
     stored = "tl.store(out + places, source.load([i, j]))"
     assert copies(matrix(tmp_path, stored, stop="ttgir", hints={"x": "*fp32", "pitch": "i32"}))

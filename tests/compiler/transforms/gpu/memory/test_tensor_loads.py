@@ -398,6 +398,23 @@ def test_threads_load_neighbours_where_others_use_them_and_there_is_no_room(tmp_
     assert np.array_equal(launch(artifact, values | {"i": 99, "j": 48}), right)
 
 
+def test_what_all_iterations_multiply_is_read_in_each_where_registers_are_short(tmp_path: Path) -> None:
+    artifact = matrix(
+        tmp_path,
+        "tile = source.load([0, 0])",
+        "for row in tl.range(0, rows, TILE, num_stages=1):",
+        "    tl.store(out + row * WIDTH + places, tl.dot(source.load([row, 0]), tile))",
+        tile=128,
+        width=128,
+        num_warps=8,
+        stop="ttgir",
+        hints={"columns": "i32:16"},
+    )
+    assert len(copies(artifact)) == 1
+    before, _, inside = artifact.asm["ttgir"].partition("scf.for")
+    assert "ttg.local_load" not in before and "ttg.local_load" in inside
+
+
 def test_what_a_sum_of_dots_is_combined_with_comes_in_its_layout(tmp_path: Path) -> None:
     lines = (
         "total = tl.zeros((TILE, WIDTH), tl.float32)",

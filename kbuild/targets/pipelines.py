@@ -32,6 +32,7 @@ GPU_PIPELINE = (
     "licm",
     "warp_specialize",
     "pipeline",
+    "tensor_loads",
     "canonicalize",
     "cse",
     "reorder",

@@ -7,7 +7,15 @@ from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ops.control import Call, For
 from kbuild.compiler.ops.elementwise import AddPtr
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, PointerWrite, Reshape, Splat, Trans
+from kbuild.compiler.ops.tensor import (
+    AxisAttributes,
+    Broadcast,
+    ExpandDims,
+    PointerWrite,
+    Reshape,
+    Splat,
+    Trans,
+)
 
 _VIEWS = Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans
 """Operations whose elements are all elements of their operand."""
@@ -29,7 +37,8 @@ def base_of(value: Value) -> Value | None:
             work += group.sources()
         elif isinstance(op, AddPtr):
             work.append(op.ptr)
-        elif isinstance(op, _VIEWS):
+        elif isinstance(op, _VIEWS) or (isinstance(op, AxisAttributes) and op.src.op is None):
+            # What descriptors guarantee of an argument.
             work.append(op.src)
         elif op is None and isinstance(value.block.parent, Func):
             bases.add(value)

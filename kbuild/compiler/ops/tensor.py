@@ -276,6 +276,8 @@ class MakeTensorDescriptor(Op, name="tt.make_tensor_descriptor", traits=Trait.PU
     type: Type
     padding: str = "zero"
     """The padding beyond the tensor: `zero` or `nan`."""
+    recognised: bool = False
+    """Whether the author wrote pointers, of which it was made for the sake of a loop that issues its loads early."""
 
 
 class DescriptorLoad(Op, name="tt.descriptor_load", traits=READS):

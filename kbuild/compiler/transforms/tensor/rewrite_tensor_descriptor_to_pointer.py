@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Module, Op, Value
+from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import tensor_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.types import I1, I32, I64, DescriptorType, PointerType, TensorType, Type, bit_width
@@ -53,7 +53,7 @@ ALIGNMENT = 16
 def rewrite_tensor_descriptor_to_pointer(module: Module, target: Target) -> None:
     for function in module.functions.values():
         if any(isinstance(op, MakeTensorDescriptor) for op in function.body.walk()):
-            _Descriptors(target.has("tma")).visit(function.body)
+            _Descriptors(function, target.has("tma")).visit(function.body)
             erase_dead(function.body)
 
 
@@ -73,9 +73,9 @@ class Parts:
 
 
 class _Descriptors(Splitting):
-    def __init__(self, keep: bool) -> None:
+    def __init__(self, func: Func, keep: bool) -> None:
         super().__init__()
-        self.keep = keep
+        self.func, self.keep = func, keep
 
     def part_types(self, value: Value) -> Sequence[Type] | None:
         if not isinstance(value.type, DescriptorType):
@@ -87,7 +87,7 @@ class _Descriptors(Splitting):
         build = Builder.before(op)
         match op:
             case MakeTensorDescriptor():
-                self.parts[op.results[0]] = _parts(build, op)
+                self.parts[op.results[0]] = _parts(build, op, self.func)
             case Select() if op.true_value in self.parts:
                 self.parts[op.result] = self.chosen_parts(op)
             case DescriptorLoad():
@@ -131,19 +131,20 @@ class _Descriptors(Splitting):
             op.erase()
 
 
-def _parts(build: Builder, op: MakeTensorDescriptor) -> Sequence[Value]:
+def _parts(build: Builder, op: MakeTensorDescriptor, func: Func) -> Sequence[Value]:
     """The parts of a descriptor, with the divisibility that it guarantees."""
     assert isinstance(op.type, DescriptorType)
     size = max(bit_width(op.type.block), 8) // 8
-    strides = [_divisible(build, stride, max(ALIGNMENT // size, 1)) for stride in op.strides[:-1]]
+    strides = [_divisible(build, stride, max(ALIGNMENT // size, 1), func) for stride in op.strides[:-1]]
     nan = build.add(Constant.of(int(op.padding == "nan"), I1)).result
-    return (_divisible(build, op.base, ALIGNMENT), *op.shape, *strides, op.strides[-1], nan)
+    return (_divisible(build, op.base, ALIGNMENT, func), *op.shape, *strides, op.strides[-1], nan)
 
 
-def _divisible(build: Builder, value: Value, divisor: int) -> Value:
-    """A value that is known to be divisible.  Arguments of the kernel carry their own hints, constants need
-    none."""
-    if value.op is None or isinstance(value.op, Constant) or divisor == 1:
+def _divisible(build: Builder, value: Value, divisor: int, func: Func) -> Value:
+    """A value that is known to be divisible.  Constants need no hint, nor do arguments that have one."""
+    is_argument = value.op is None and value.block is func.body and value.index < len(func.argument_hints)
+    known = int(func.argument_hints[value.index].get("divisibility", 1)) if is_argument else 1
+    if isinstance(value.op, Constant) or known % divisor == 0:
         return value
     return build.add(AxisAttributes(value, divisibility=(divisor,))).result
 

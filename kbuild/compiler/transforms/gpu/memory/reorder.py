@@ -17,6 +17,8 @@ own.  Of stores in a row the lowering computes each vector of all together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kbuild.compiler.analysis.allocation import demands, fits_at_once, fits_until, place
 from kbuild.compiler.analysis.liveness import Interval, Liveness
 from kbuild.compiler.analysis.tensor_registers import loop_words, takes_many, words
@@ -32,18 +34,18 @@ from kbuild.compiler.ops.gpu import (
     LocalAlloc,
     LocalDot,
     LocalLoad,
-    LocalStore,
     MemDescIndex,
     MemDescSubslice,
     MemDescTrans,
 )
-from kbuild.compiler.ops.nvidia import WarpGroupDot
+from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, WaitBarrier, WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Store
 from kbuild.targets import Target
 
 _SHARE = 0.7
 """The part of a thread's registers that a loop's tensors may take; addresses and fragments need the rest."""
 _VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
+_Copy = AsyncTmaCopyGlobalToLocal
 
 
 @gpu_pass
@@ -213,16 +215,22 @@ def may_move(load: LocalLoad, place: Op, past_tiles: bool = False) -> bool:
 
 
 def is_kept(memory: Value) -> bool:
-    """Whether shared memory holds for good what it was allocated with."""
-    return isinstance(memory.op, LocalAlloc) and memory.op.src is not None and not _is_written(memory)
+    """Whether shared memory holds for good what it was allocated with, or what one copy by TMA has brought right there."""
+    if not isinstance(memory.op, LocalAlloc):
+        return False
+    users = list(_users(memory))
+    if any(not isinstance(user, LocalDot | LocalLoad | WarpGroupDot | WaitBarrier | _Copy) for user in users):
+        return False
+    copies = [user for user in users if isinstance(user, _Copy)]
+    if memory.op.src is not None:
+        return not copies
+    return len(copies) == 1 and copies[0].parent is memory.op.parent
 
 
-def _is_written(memory: Value) -> bool:
+def _users(memory: Value) -> Iterator[Op]:
+    """What uses memory or a view of it, but for the views."""
     for user in memory.users:
-        if isinstance(user, LocalDot | LocalLoad | WarpGroupDot):
-            continue
-        if isinstance(user, LocalStore) or not isinstance(user, _VIEWS):
-            return True
-        if isinstance(user.results[0].type, MemDescType) and _is_written(user.results[0]):
-            return True
-    return False
+        if isinstance(user, _VIEWS):
+            yield from _users(user.results[0])
+        else:
+            yield user

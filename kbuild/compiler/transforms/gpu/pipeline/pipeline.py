@@ -40,7 +40,6 @@ from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import (
     feeds_sum_in_place,
-    forget_descriptor,
     last_sum_in_place,
     pipelined_loads,
 )
@@ -90,9 +89,6 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
             drop_dead_carried(func)
         for loop, plan in pipelined:
             keep_in_shared_memory(loop, plan.kept)
-        for op in func.body.walk():
-            if isinstance(op, Load):
-                forget_descriptor(op)
 
 
 class _Plan(NamedTuple):

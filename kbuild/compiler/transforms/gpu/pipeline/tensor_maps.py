@@ -134,7 +134,7 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) ->
     assert isinstance(load.desc.op, MakeTensorDescriptor)
     if load.desc.op.padding == "nan":
         hints["fill"] = "nan"
-    if element_of(load.result.type) == F32 and _is_read_as_tf32(load.result):
+    if element_of(load.result.type) == F32 and is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
     return map_argument(func, sources, box, hints)
 
@@ -160,11 +160,11 @@ def map_argument(func: Func, sources: MapSources, box: TensorType, hints: Mappin
     return func.body.add_argument(DescriptorType(box), name)
 
 
-def _is_read_as_tf32(value: Value) -> bool:
+def is_read_as_tf32(value: Value) -> bool:
     """Whether nothing but tensor cores, which take f32 for tf32, reads a value or the tile that it lies in."""
     for op in value.users:
         if isinstance(op, ConvertLayout | LocalAlloc | LocalLoad | MemDescTrans | Trans):
-            if not _is_read_as_tf32(op.result):
+            if not is_read_as_tf32(op.result):
                 return False
         elif (
             not isinstance(op, Dot | WarpGroupDot)

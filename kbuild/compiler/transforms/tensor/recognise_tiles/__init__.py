@@ -92,7 +92,8 @@ def _recognise(
     shape = tuple(1 if axis.along is None else type_.shape[axis.along] for axis in tile.axes)
     sizes = tuple(_argument(top, axis.size, 32) for axis in tile.axes)
     strides = tuple(_argument(top, axis.stride, 64) for axis in tile.axes)
-    made = MakeTensorDescriptor(tile.base, sizes, strides, DescriptorType(TensorType(shape, type_.element)))
+    block = DescriptorType(TensorType(shape, type_.element))
+    made = MakeTensorDescriptor(tile.base, sizes, strides, block, recognised=True)
     load.desc = top.add(made).result
     indices = [_index(here, start, numbering) for start in starts]
     load.indices = tuple(

@@ -29,6 +29,7 @@ from kbuild.compiler.ops.tensor import (
     Unsplat,
 )
 from kbuild.compiler.transforms._support.layout_flow import FREE, MEMORY, held_layout, is_pointwise
+from kbuild.compiler.transforms.gpu.pipeline.unpipelined import free_loads
 
 _SHAPING = (Broadcast, ExpandDims, Reshape, Trans, Join, Split, Cat, Reduce, Gather)
 _TAKES_ANY = (LocalAlloc, LocalStore, Assert, Print, Unsplat)
@@ -64,6 +65,7 @@ def find_anchors(func: Func) -> Anchors:
     """The anchors of a function as it stands, with conversions still in place."""
     anchors = Anchors()
     threads, anchors.by_shuffles = 32 * int(func.attrs["num_warps"]), has_no_memory(func)
+    free = free_loads(func)
     by_groups = any(isinstance(op, WarpGroupDot) for op in func.body.walk())
     for op in func.body.walk():
         if isinstance(op, _TAKES_ANY):
@@ -74,7 +76,7 @@ def find_anchors(func: Func) -> Anchors:
         elif isinstance(op, LocalLoad):
             anchors.results[op] = Strength.LOCAL
         elif isinstance(op, MEMORY):
-            if not _is_fixed(op, threads):
+            if op in free or not _is_fixed(op, threads):
                 continue
             if isinstance(op, Store) and (
                 anchors.by_shuffles or (by_groups and held_layout(op.value).rank == 2)

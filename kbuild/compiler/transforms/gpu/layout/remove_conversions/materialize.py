@@ -29,7 +29,7 @@ def materialize(func: Func, assignment: Assignment) -> None:
     """Set the type of every value, and give every operation its operands in the layouts that it needs."""
     for value, layout in assignment.layouts.items():
         value.type = tensor_type(value).with_layout(layout)
-    copies = _Copies()
+    copies = Copies()
     for op in list(func.body.walk()):
         for index, operand in list(tensor_operands(op)):
             wanted = assignment.required(op, index)
@@ -37,7 +37,7 @@ def materialize(func: Func, assignment: Assignment) -> None:
                 op.set_operand(index, copies.get(operand, wanted))
 
 
-class _Copies(Relaid):
+class Copies(Relaid):
     """Values in other layouts, by whichever way is cheaper."""
 
     def __init__(self) -> None:

@@ -81,6 +81,15 @@ def test_options_that_mean_nothing_are_left_out(record: Recording) -> None:
     assert {*imported()["scale"]["config"][1]} == {"BLOCK", "num_stages", "num_warps"}
 
 
+def test_the_package_has_another_name_than_its_library(
+    record: Recording, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record()
+    monkeypatch.chdir(project.rename(project.parent / "lib"))
+    imported()
+    assert tomli.loads(Path("kernels.toml").read_text())["package"]["name"] == "lib_kernels"
+
+
 def test_what_generalises_and_what_does_not_is_said(
     record: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -151,6 +151,9 @@ def _add(name: str, calls: Calls, located: Located, root: Path, found: Adopted) 
 def _head(capture: Capture, request: Request, found: Adopted) -> str:
     seen = [arch for arch in ARCHS if arch in capture.facts.get("device", ())]
     name = package_name(request.manifest.parent.resolve().name)
+    libraries = {table.calls.kernel.module.partition(".")[0] for table in found.kernels.values()}
+    if name in libraries:  # A checkout's directory is often called as what it has.
+        name = package_name(f"{name}_kernels")
     wheels = {located.source.partition(":")[0] for located in found.sources.values() if ":" in located.source}
     return "\n".join(head_text(name, request.archs or seen or _USUAL, sorted(wheels))) + "\n"
 

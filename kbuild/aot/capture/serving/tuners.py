@@ -169,6 +169,11 @@ def remembered_choice(tuner: Any, row: Row) -> tuple[Any, ...]:
     return (config, "pre_hook"), (tuner, "best_config", config)
 
 
+def is_choice(config: Any, row: Row) -> bool:
+    """Whether a row is built with a tuner's configuration."""
+    return any(_equal([config], row.config))
+
+
 def _equal(configs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[Any]:
     """The configurations that a row may be."""
     for config in configs:

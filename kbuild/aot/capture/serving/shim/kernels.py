@@ -145,24 +145,63 @@ class _Decorator(KernelInterface):
 
 
 class Autotuner(_Decorator):
-    """`@triton.autotune`, which tries nothing: its choice is looked up in a package."""
+    """`@triton.autotune`, which tries nothing: its choice is looked up in a package.
+
+    The parameters are those of Triton 3.6, and so are the attributes: tuners of libraries derive from it.
+    """
 
     def __init__(
-        self, fn: Any, arg_names: Sequence[str], configs: Sequence[Config], key: Sequence[str], **how: Any
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config],
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None,
+        restore_value: Sequence[str] | None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: int | None = None,
+        rep: int | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool = False,
     ) -> None:
         super().__init__(fn, arg_names)
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
         self.cache: dict[Any, Config] = {}
         self.best_config = self.configs[0]
-        prune = how.get("prune_configs_by") or {}
+        self.nargs: dict[str, Any] | None = None
+        prune = prune_configs_by or {}
         self.early_config_prune = prune.get("early_config_prune")
+        self.perf_model, self.configs_top_k = prune.get("perf_model"), prune.get("top_k", 1.0)
+        self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook = pre_hook or (lambda kwargs, reset_only=False: 0)
+        self.post_hook = post_hook or (lambda kwargs, exception: 0)
+        self.num_warmups, self.num_reps, self.use_cuda_graph = warmup, rep, use_cuda_graph
+        self.do_bench, self.cache_results = do_bench, cache_results
+
+    def prune_configs(self, kwargs: Mapping[str, Any]) -> Sequence[Config]:
+        """The configurations that the library's functions keep for a call, whose arguments by place `nargs` has."""
+        kept = self.configs
+        named = self.nargs or {}
+        if self.early_config_prune is not None:
+            kept = self.early_config_prune(kept, named, **kwargs)
+        if self.perf_model is not None:
+            most = self.configs_top_k
+            most = int(len(self.configs) * most) if isinstance(most, float) and most <= 1 else int(most)
+            model = self.perf_model
+            if len(kept) > most:
+                kept = sorted(kept, key=lambda one: model(**named, **kwargs, **one.all_kwargs()))[:most]
+        return kept
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Raises what the kernel raises: a package that is installed answers before."""
         return self.fn.run(*args, **{**self.configs[0].all_kwargs(), **kwargs})
 
-    def _bench(self, *_: Any, **__: Any) -> list[float]:
+    def _bench(self, *_: Any, config: Config, **__: Any) -> list[float]:
         raise RuntimeError(f"{self.__name__} cannot be tuned: Triton is not installed")
 
 
@@ -180,9 +219,23 @@ class Heuristics(_Decorator):
         return self.fn.run(*args, **kwargs)
 
 
-def autotune(configs: Sequence[Config], key: Sequence[str], **how: Any) -> Callable[[Any], Autotuner]:
+def autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+) -> Callable[[Any], Autotuner]:
     """`@triton.autotune`."""
-    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, **how)
+    how = (pre_hook, post_hook, prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results)
+    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, reset_to_zero, restore_value, *how)
 
 
 def heuristics(values: Mapping[str, Any]) -> Callable[[Any], Heuristics]:

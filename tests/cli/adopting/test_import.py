@@ -187,6 +187,76 @@ def test_only_a_librarys_kernels(record: Recording, capsys: pytest.CaptureFixtur
     assert imported("--library", "lib").keys() == {"add", "norm", "norm_2", "scale"}
 
 
+def test_kernels_of_other_modules_are_counted(
+    record: Recording, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abcd":
+        (project / f"generated_{name}.py").write_text((project / "lib/ops.py").read_text())
+    added = "".join(
+        f"import generated_{name}\ngenerated_{name}.add(Tensor(16), Tensor(16))\n" for name in "abcd"
+    )
+    record(program=ADD + "add(Tensor(16), Tensor(16))\n" + added)
+    for libraries, said in {
+        ("lib",): "4 kernels of generated_a, generated_b, generated_c and 1 more are",
+        ("lib", "generated_a", "generated_b", "generated_d"): "a kernel of generated_c is",
+    }.items():
+        words = [word for library in libraries for word in ("--library", library)]
+        assert cli.main(["import", "capture.jsonl", "--dry-run", *words]) == 0
+        assert f"note: {said} not meant by --library\n" in capsys.readouterr().err
+
+
+BRANCHES = """\
+import triton
+import triton.language as tl
+import os
+
+if os.environ["FAST"] == "1":
+    @triton.jit
+    def root(x):
+        return tl.sqrt(x)
+else:
+    @triton.jit
+    def root(x):
+        return tl.sqrt_rn(x)
+
+SIZE = tl.constexpr(int(os.environ["SIZE"]))
+
+
+@triton.jit
+def branch_kernel(x, out, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    tl.store(out + places, root(tl.load(x + places)))
+
+
+@triton.jit
+def size_kernel(x, out):
+    places = tl.arange(0, SIZE)
+    tl.store(out + places, tl.load(x + places))
+"""
+
+
+def test_what_a_file_does_not_decide_is_said_and_can_be_embedded(
+    record: Recording, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "lib/branches.py").write_text(BRANCHES)
+    program = (
+        "from lib.ops import Tensor\nfrom lib.branches import branch_kernel, size_kernel\n"
+        "branch_kernel[(1,)](Tensor(16), Tensor(16), BLOCK=16)\nsize_kernel[(1,)](Tensor(16), Tensor(16))\n"
+    )
+    record(program=program, FAST="0", SIZE="16")
+    assert cli.main(["import", "capture.jsonl"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "lib/branches.py has several functions root, and does not say by itself which of them is meant"
+        in said
+    )
+    assert "SIZE was 16 for size_kernel, and lib/branches.py does not say it by itself" in said
+    kernels = imported("--embed")
+    text = (project / kernels["branch"]["source"]).read_text()
+    assert "tl.sqrt_rn(x)" in text and "tl.sqrt(x)" not in text
+    assert "SIZE: tl.constexpr = 16" in (project / kernels["size"]["source"]).read_text()
+
+
 def test_a_later_capture_adds_kernels(record: Recording, capsys: pytest.CaptureFixture[str]) -> None:
     record(program=ADD + "add(Tensor(16), Tensor(16))\n")
     assert imported().keys() == {"add"}

@@ -336,6 +336,11 @@ def _load(path: str, changed: int, size: int) -> SourceModule:
         raise UsageError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
 
 
+def is_ambiguous(path: str, name: str) -> bool:
+    """Whether a file binds a name more than once, under conditions that it does not decide."""
+    return len(load_module(os.path.abspath(path)).bindings.get(name, ())) > 1
+
+
 def find_function(path: str, name: str) -> SourceFunction:
     """The function of a file."""
     if not os.path.isfile(path):

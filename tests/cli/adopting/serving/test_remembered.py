@@ -222,7 +222,8 @@ def test_trials_of_a_tuner_are_tritons(calls: Calls) -> None:
     hooks = type(calls.kernel("add_kernel"))._kbuild_hooks_1
 
     def trial(tuner: Any, config: Any) -> list[str]:
-        calls.world.launched(), calls.add()
+        calls.world.launched()
+        calls.add()
         return calls.world.launched()
 
     assert hooks._trying(trial)(tuner_class, config=None) == [] and calls.world.compiled() == 1

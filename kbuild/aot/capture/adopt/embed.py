@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from kbuild.aot.capture.records import CapturedKernel, Part
-from kbuild.compiler.semantic.types import BY_TL_NAME
+from kbuild.aot.capture.serving.shim.language import TYPES
 
 _KINDS = {
     "JITFunction": "@triton.jit",
@@ -19,7 +19,7 @@ _KINDS = {
     "constexpr": "@tl.constexpr",
     "function": "",
 }
-_TYPES = {dtype.name: name for name, dtype in BY_TL_NAME.items()}
+_TYPES = {own: name for name, own in TYPES.items()}
 
 
 class NotEmbedded(Exception):
@@ -29,8 +29,8 @@ class NotEmbedded(Exception):
 def embedded(kernel: CapturedKernel, stem: str) -> dict[str, str]:
     """The texts of the files by their names, the kernel's own first, which is `stem.py`.
 
-    There is one where each name means one thing in all that the kernel is made of, else one for each module that has a part of it.
-    What a function names through a module, as `ext.count`, is in a file that stands for that module.  Raises `NotEmbedded`.
+    There is one where each name means one thing in all that the kernel is made of, else one for each module that has a part of
+    it.  What a function names through a module, as `ext.count`, is in a file that stands for that module.  Raises `NotEmbedded`.
     """
     if not all(part.text for part in kernel.parts):
         raise NotEmbedded("the capture has no text of it")

@@ -52,16 +52,23 @@ class Package:
         self.misses: Misses | None = None
         self._functions = {(one.facts.module, one.facts.name, one.facts.digest): one for one in functions}
         self._names = {(one.facts.module, one.facts.name) for one in functions}
+        self._alike: dict[tuple[str, str], Function] = {}
+        """By name and digest, for kernels that are in another module than they were captured in: libraries write modules, and call
+        them after the version of Triton."""
+        for one in functions:
+            self._alike.setdefault((one.facts.name, one.facts.digest), one)
+        self._own_names = {name for _, name in self._names}
         self._error = error
         self._launcher = functions[0].dispatch.launcher
 
     def knows(self, kernel: Any) -> bool:
-        """Whether the package has a kernel of this module and name."""
-        return _name_of(kernel) in self._names
+        """Whether the package has a kernel of this name, in whichever module."""
+        return _name_of(kernel)[1] in self._own_names
 
     def serve(self, kernel: Any, digest: str) -> Live | None:
         """What answers a kernel of this digest; None where that is not the package's."""
-        found = self._functions.get((*_name_of(kernel), digest))
+        module, name = _name_of(kernel)
+        found = self._functions.get((module, name, digest)) or self._alike.get((name, digest))
         return Live(found, kernel) if found else None
 
     def answer(self, live: Live, call: Call, chain: Sequence[Any]) -> Answer | str:

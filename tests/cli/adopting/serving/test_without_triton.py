@@ -97,6 +97,7 @@ def test_what_libraries_use_at_import(world: World) -> None:
     assert (
         other.kernel.arg_names == ["x", "n", "BLOCK", "STEP"] and other.kernel.fn.fn.fn.__name__ == "kernel"
     )
+    assert other.helper.cache_key == other.helper.cache_key != other.kernel.fn.fn.cache_key
     assert [one.is_constexpr for one in other.helper.params] == [False, False, True, False]
     assert other.helper.params[1].do_not_specialize and other.helper.src.startswith("def helper(")
     assert other.driver.active.get_current_target() == ("cuda", 90, 32)

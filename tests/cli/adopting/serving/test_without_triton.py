@@ -56,13 +56,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from triton import Config, cdiv, next_power_of_2
+from triton.compiler import CompiledKernel
 from triton.language.extra.cuda.libdevice import tanh
 from triton.language.extra.libdevice import rsqrt
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
+from triton.testing import do_bench, do_bench_cudagraph
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+triton.set_allocator(lambda size, alignment, stream: None)
 exp = tl.math.exp
 pow = tl.extra.cuda.libdevice.pow
 TYPES = {tl.float16: 2, tl.bfloat16: 2, tl.float8e4nv: 1}
@@ -135,6 +138,7 @@ def test_types_stand_for_arrays_in_a_warmup(world: World) -> None:
     kernel, full = world.module("tiny_ops.rows").softmax_kernel, world.module("triton.language").float32
     for element, block in ((_HalfOfTorch(), 512), (full, 128)):
         made = kernel.warmup(element, element, block, block, BLOCK=block, grid=(1,))
+        assert isinstance(made, world.module("triton.compiler").CompiledKernel)
         assert made.n_regs > 0 and made.metadata.num_warps == 4
     assert not world.launched()
     with pytest.raises(world.package.dispatch.NoVariantError):

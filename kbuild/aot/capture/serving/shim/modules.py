@@ -8,6 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from kbuild.aot.capture.serving.compiled import Compiled
 from kbuild.aot.capture.serving.shim import kernels, language, tools, torch_view
 
 VERSION = "3.6.0"
@@ -60,7 +61,9 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
     compiling = _of_kernels(
         "ConstexprFunction", "JITCallable", "JITFunction", "KernelInterface", "KernelParam"
     )
-    errors = {name: type(name, (Exception,), {}) for name in ("OutOfResources", "AutotunerError")}
+    names = ("OutOfResources", "PTXASError", "AutotunerError", "InterpreterError")
+    errors = {name: type(name, (Exception,), {}) for name in names}
+    compiled = {"CompiledKernel": Compiled, "CompilationError": type("CompilationError", (Exception,), {})}
     shared = {
         **_of_kernels("Config", "JITFunction", "KernelInterface", "autotune", "heuristics"),
         "OutOfResources": errors["OutOfResources"],
@@ -73,6 +76,7 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
         "constexpr_function": kernels.ConstexprFunction,
         "TensorWrapper": tools.TensorWrapper,
         "reinterpret": tools.reinterpret,
+        "set_allocator": tools.set_allocator,
         "TritonError": RuntimeError,
         "__version__": VERSION,
         _MARK: True,
@@ -92,7 +96,12 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
         "triton.runtime.errors": errors,
         "triton.backends": {},
         "triton.backends.compiler": {"GPUTarget": tools.GPUTarget},
-        "triton.testing": {"do_bench": tools.do_bench},
+        "triton.compiler": compiled,
+        "triton.compiler.compiler": compiled,
+        "triton.testing": {
+            "do_bench": tools.do_bench,
+            "do_bench_cudagraph": tools.do_bench_cudagraph,
+        },
         "triton.tools": {},
         "triton.tools.tensor_descriptor": {"TensorDescriptor": tools.TensorDescriptor},
     }

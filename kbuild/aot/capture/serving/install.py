@@ -53,8 +53,8 @@ class Package:
         self._functions = {(one.facts.module, one.facts.name, one.facts.digest): one for one in functions}
         self._names = {(one.facts.module, one.facts.name) for one in functions}
         self._alike: dict[tuple[str, str], Function] = {}
-        """By name and digest, for kernels that are in another module than they were captured in: libraries write modules, and call
-        them after the version of Triton."""
+        """By name and digest, for kernels that are in another module than they were captured in: libraries write modules, and
+        call them after the version of Triton."""
         for one in functions:
             self._alike.setdefault((one.facts.name, one.facts.digest), one)
         self._own_names = {name for _, name in self._names}

@@ -41,6 +41,11 @@ class Compiled:
         return self._entry.registers
 
     @property
+    def n_spills(self) -> int:
+        """Registers of a thread that are kept in memory."""
+        return self._entry.spills
+
+    @property
     def n_max_threads(self) -> int:
         """Threads of a block."""
         x, y, z = self._entry.block

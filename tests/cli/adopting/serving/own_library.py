@@ -53,13 +53,32 @@ tuned_kernel = OwnTuner(
 kept_kernel, kept_with_all_kernel = Entry(tuned_kernel, False), Entry(tuned_kernel, True)
 
 
+def slowly(configs, named, **kwargs):
+    # This device cannot do it otherwise.
+    for config in configs:
+        config.kwargs["FAST"] = False
+    return configs
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": 128, "FAST": True}), triton.Config({"BLOCK": 256, "FAST": True})],
+    key=["n"],
+    prune_configs_by={"early_config_prune": slowly},
+)
+@triton.jit
+def slow_kernel(x, out, n, BLOCK: tl.constexpr, FAST: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    factor = 3 if FAST else 2
+    tl.store(out + places, tl.load(x + places, mask=places < n) * factor, mask=places < n)
+
+
 def twice(kernel, x, out):
     n = x.shape[0]
     return kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
 """
 
 USE = """\
-from owned.ops import tuned_kernel, twice
+from owned.ops import slow_kernel, tuned_kernel, twice
 
 
 class Tensor:
@@ -75,4 +94,5 @@ class Tensor:
 
 for n in (640, 6400):
     twice(tuned_kernel, Tensor(n), Tensor(n))
+    twice(slow_kernel, Tensor(n), Tensor(n))
 """

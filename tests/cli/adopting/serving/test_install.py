@@ -300,7 +300,9 @@ def test_a_launch_gives_what_callers_ask_of_a_compiled_kernel(world: World) -> N
     kernel = world.module("tiny_ops.rows").softmax_kernel
     made = kernel.run(x, x, 2048, 2048, BLOCK=2048, grid=(8,), warmup=True)
     assert not world.launched()
-    assert made.n_regs > 0 and made.metadata.num_warps == 8 and made.metadata.shared >= 0
+    assert (
+        made.n_regs > 0 and made.n_spills == 0 and made.metadata.num_warps == 8 and made.metadata.shared >= 0
+    )
     made[(8,)](x, x, 2048, 2048, 2048)
     assert world.launched() == ["softmax_kernel"]
     assert kernel[(8,)](x, x, 2048, 2048, BLOCK=2048) is made

@@ -83,7 +83,7 @@ def run(ops: Any, driver: FakeDriver, kernel: str, n: int) -> int:
 
 
 def test_what_it_chose_is_imported_as_its_choice(made: Path) -> None:
-    (twice,) = load(made / "kernels.toml").kernels
+    (twice,) = [one for one in load(made / "kernels.toml").kernels if one.name == "twice"]
     assert [one.options.num_warps for one in twice.configs] == [2, 8]
     assert dict(twice.seen) == {"n": (640, 6400)}
 
@@ -100,3 +100,18 @@ def test_it_chooses_what_was_captured(served: Any, driver: FakeDriver) -> None:
 def test_what_was_compiled_launches_itself(served: Any, driver: FakeDriver, kernel: str) -> None:
     for n, warps in ((640, 2), (6400, 8), (6400, 8), (640, 2)):
         assert run(served, driver, kernel, n) == 32 * warps
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_configurations_that_a_library_changes_are_those_that_were_built(
+    served: Any, driver: FakeDriver, is_gone: bool
+) -> None:
+    """Also where it has no such configuration at all, as another version may."""
+    tuner = served.slow_kernel
+    if is_gone:
+        tuner.early_config_prune = None
+    for n, block in ((640, 128), (6400, 256), (640, 128)):
+        run(served, driver, "slow_kernel", n)
+        assert driver.launches[-1].grid[0] == -(-n // block)
+        assert tuner.best_config.kwargs == {"BLOCK": block, "FAST": False}
+        assert (tuner.best_config in tuner.configs) is not is_gone

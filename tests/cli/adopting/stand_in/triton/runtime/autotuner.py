@@ -68,8 +68,11 @@ class Autotuner(_Decorator):
         bound = dict(zip(self.arg_names, args)) | kwargs
         key = tuple(bound[name] for name in self.keys)
         if len(self.configs) > 1 and key not in self.cache:
-            times = [self._bench(*args, config=config, **kwargs) for config in self.configs]
-            self.cache[key] = self.configs[times.index(min(times))]
+            kept, prune = self.configs, self.early_config_prune
+            if prune is not None:
+                kept = prune(kept, dict(zip(self.arg_names, args)), **kwargs)
+            times = [self._bench(*args, config=config, **kwargs) for config in kept]
+            self.cache[key] = kept[times.index(min(times))]
         self.best_config = config = self.cache[key] if len(self.configs) > 1 else self.configs[0]
         if config.pre_hook is not None:
             config.pre_hook(bound | config.all_kwargs())

@@ -2,7 +2,7 @@
 
 A module's top level is read as a list of bindings.  Where a name is bound under a condition that cannot be
 decided (or in a `try`), all its bindings are kept in the order of preference, and the first that resolves is
-taken.
+taken.  Conditions on variables of the environment hold as where these are not set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from kbuild.compiler.frontend.evaluate import Evaluator
+from kbuild.compiler.frontend.evaluate import ConditionEvaluator, Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass, is_aggregate
 from kbuild.compiler.frontend.sources.classes import ConstantClass, constant_class
@@ -102,7 +102,7 @@ class SourceModule:
 
     def _collect_if(self, statement: ast.If, conditional: bool) -> None:
         try:
-            holds = bool(self.evaluator.value(statement.test))
+            holds = bool(ConditionEvaluator(self, attribute, self.path).value(statement.test))
         except Unresolved:
             self._collect(statement.body, True)
             self._collect(statement.orelse, True)

@@ -257,6 +257,38 @@ def test_what_a_file_does_not_decide_is_said_and_can_be_embedded(
     assert "SIZE: tl.constexpr = 16" in (project / kernels["size"]["source"]).read_text()
 
 
+CONDITIONAL = """\
+import triton
+import triton.language as tl
+
+def has_triton(): return True
+
+if has_triton():
+    SIZES = [triton.Config({"BLOCK": 64})]
+    try:
+        from lib.shared import above
+
+        @triton.autotune(SIZES, key=["n"])
+        @triton.jit
+        def above_kernel(x, out, n, BLOCK: tl.constexpr):
+            places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(out + places, above(tl.load(x + places, mask=places < n)), mask=places < n)
+    except ImportError:
+        above_kernel = None
+    def run(x): above_kernel[(1,)](x, x, 16)
+else:
+    def run(x): raise RuntimeError("no Triton")
+    def above_kernel(x): raise RuntimeError("no Triton")
+"""
+
+
+def test_kernels_under_conditions_are_found(record: Recording, project: Path) -> None:
+    (project / "lib/conditional.py").write_text(CONDITIONAL)
+    record(program="from lib.ops import Tensor\nfrom lib.conditional import run\nrun(Tensor(16))\n")
+    assert imported()["above"]["source"] == "lib/conditional.py"
+    assert cli.main(["build", "-q", "--no-cache"]) == 0
+
+
 def test_a_later_capture_adds_kernels(record: Recording, capsys: pytest.CaptureFixture[str]) -> None:
     record(program=ADD + "add(Tensor(16), Tensor(16))\n")
     assert imported().keys() == {"add"}

@@ -13,6 +13,7 @@ from pathlib import Path
 from kbuild.aot.capture.records import CapturedKernel
 from kbuild.aot.capture.static import static_digest, static_parts
 from kbuild.aot.capture.text import text_digest
+from kbuild.aot.manifest.functions.python import python_functions
 from kbuild.compiler.frontend.sources.files import is_ambiguous
 from kbuild.errors import KbuildError
 
@@ -53,6 +54,8 @@ class Locator:
             except KbuildError as error:
                 raise NotLocated(error.message) from None
             if found == kernel.digest:
+                if kernel.name not in python_functions(path):
+                    raise NotLocated(f"{source} has it as no function that a manifest can name")
                 return Located(source, kernel.name)
         path, source = candidates[0]
         raise NotLocated(

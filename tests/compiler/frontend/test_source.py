@@ -230,6 +230,14 @@ def test_constants_may_come_from_limits_of_torch_and_numpy(project, value, expec
     assert stored(project(kernel=head + KERNEL.format("VALUE")) / "kernel.py") == np.float32(expected)
 
 
+@pytest.mark.parametrize("value", ["7.0 if torch.version.hip is None else 8.0", "torch.pi * 7 / np.pi"])
+def test_kernels_may_name_constants_of_torch_and_numpy(project, value):
+    text = "import torch\nimport numpy as np\nimport triton\nimport triton.language as tl\n"
+    assert stored(project(kernel=text + KERNEL.format(value)) / "kernel.py") == 7
+    with pytest.raises(KbuildError, match="`torch` is not available while compiling"):
+        stored(project(other=text + KERNEL.format("torch.version.cuda")) / "other.py")
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

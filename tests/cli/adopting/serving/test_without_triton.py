@@ -171,11 +171,16 @@ adopt.install()
 import torch
 import triton
 import torch._inductor.runtime.triton_compat as compat
-from torch.utils._triton import has_triton_package
+from torch.utils._triton import has_triton, has_triton_package
 
-assert triton.jit and not compat.HAS_TRITON and not has_triton_package()
+assert triton.jit and not compat.HAS_TRITON
+assert has_triton_package() and has_triton() == torch.cuda.is_available()
+names = {"__name__": "torch.compiler", "package": has_triton_package, "device": has_triton}
+assert not eval("package() or device()", names)
 twice = torch.compile(lambda x: x + x, backend="aot_eager")
 assert twice(torch.ones(3)).tolist() == [2, 2, 2]
+torch.cuda.is_available = lambda: True
+assert has_triton() and not eval("package() or device()", names)
 """
 
 

@@ -112,3 +112,37 @@ def test_names_of_other_modules_keep_their_meaning(sources: list[Path]) -> None:
 
 def test_the_copies_are_built(sources: list[Path]) -> None:
     assert cli.main(["build", "-q", "--no-cache"]) == 0
+
+
+WRITTEN = """\
+import types
+import triton
+import triton.language as tl
+
+
+def written(name, factor):
+    def empty(): pass
+    text = f"def {name}(x, out, BLOCK: tl.constexpr):\\n    places = tl.arange(0, BLOCK)\\n"
+    function = types.FunctionType(empty.__code__, {"tl": tl})
+    function.__module__, function.__qualname__ = f"of_{name}", "written.<locals>.empty"
+    kernel = triton.jit(function)
+    kernel.src = text + f"    tl.store(out + places, tl.load(x + places) * {factor})\\n"
+    parameters = "x out BLOCK".split()
+    kernel.arg_names = parameters
+    kernel.params = [types.SimpleNamespace(num=number, name=one, default=None, has_default=False, is_constexpr=one == "BLOCK")
+                     for number, one in enumerate(parameters)]
+    return kernel
+"""
+
+
+def test_a_kernel_that_is_written_has_the_name_in_its_text(record: Recording, project: Path) -> None:
+    (project / "lib/written.py").write_text(WRITTEN)
+    calls = "".join(
+        f"written('{name}', {n})[(1,)](Tensor(16), Tensor(16), 16)\n"
+        for name, n in (("two", 2), ("three", 3))
+    )
+    record(program=f"from lib.ops import Tensor\nfrom lib.written import written\n{calls}")
+    assert cli.main(["import", "capture.jsonl", "-q", "--embed"]) == 0
+    kernels = load(project / "kernels.toml").kernels
+    assert sorted((one.name, one.function) for one in kernels) == [("three", "three"), ("two", "two")]
+    assert cli.main(["build", "-q", "--no-cache"]) == 0

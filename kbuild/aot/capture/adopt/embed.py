@@ -102,7 +102,7 @@ class _Files:
     def _add(self, part: Part) -> None:
         file = self._of(part.module)
         file.functions.append(_function(part))
-        name = _own_name(part.name)
+        name = own_name(part)
         file.bind(name, f"{part.module}:{part.name}")
         if part.kind == "constexpr":
             file.add_import("tl", "triton.language")
@@ -124,9 +124,10 @@ class _Files:
     def _call(self, file: _File, name: str, target: str) -> None:
         """Has a file know a function of the kernel's by a name."""
         module, _, qualified = target.partition(":")
-        if not any((part.module, part.name) == (module, qualified) for part in self._kernel.parts):
+        meant = [part for part in self._kernel.parts if (part.module, part.name) == (module, qualified)]
+        if not meant:
             raise NotEmbedded(f"it calls {target}, which the capture does not have")
-        home, own = self._of(module), _own_name(qualified)
+        home, own = self._of(module), own_name(meant[0])
         if home is not file:
             line = f"from .{home.name} import {own}" + (f" as {name}" if name != own else "")
             file.bind(name, target, "import", line)
@@ -161,8 +162,10 @@ class _Files:
         return name
 
 
-def _own_name(qualified: str) -> str:
-    return qualified.rpartition(".")[2]
+def own_name(part: Part) -> str:
+    """The name of a function in its text, which a library may have written for a function that is called otherwise."""
+    found = re.match(r"def\s+(\w+)", part.text)
+    return found[1] if found else part.name.rpartition(".")[2]
 
 
 def _import(name: str, target: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.aot.capture.adopt.calls import Calls, grouped_calls
-from kbuild.aot.capture.adopt.embed import NotEmbedded, embedded
+from kbuild.aot.capture.adopt.embed import NotEmbedded, embedded, own_name
 from kbuild.aot.capture.adopt.locate import Located, Locator, NotLocated
 from kbuild.aot.capture.adopt.rows import Table, table_of
 from kbuild.aot.capture.adopt.write import FOLDER, head_text, kernel_text
@@ -139,7 +139,8 @@ def _located(
         if embed_in is None:
             found.left_out.append(f"{shown}: {why}; --embed copies it as it ran")
             return None
-    stem = re.sub(r"\W+", "_", kernel.name.rpartition(".")[2]).strip("_") or "kernel"
+    name = own_name(kernel.parts[0])
+    stem = re.sub(r"\W+", "_", name).strip("_") or "kernel"
     folder = f"{FOLDER}/sources"
     try:
         texts = embedded(kernel, f"{stem}_{kernel.digest[:8]}")
@@ -147,7 +148,7 @@ def _located(
         found.left_out.append(f"{shown} cannot be embedded: {why}")
         return None
     found.files |= {embed_in / folder / name: text for name, text in texts.items()}
-    return Located(f"{folder}/{next(iter(texts))}", kernel.name.rpartition(".")[2])
+    return Located(f"{folder}/{next(iter(texts))}", name)
 
 
 def _add(name: str, calls: Calls, located: Located, root: Path, found: Adopted) -> list[str]:

@@ -165,7 +165,7 @@ def compile(
         raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
     if start is None:
         with run.timed("ttir"):
-            module = build_module(source, signature or {}, constexprs or {}, options)
+            module = build_module(source, signature or {}, constexprs or {}, options, chosen.capability)
         return run.from_module(module, "ttir")
     from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 

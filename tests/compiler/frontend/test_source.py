@@ -109,34 +109,6 @@ def test_ways_to_name_things(project, imports, expression):
     assert stored(project(kernel=imports + KERNEL.format(expression)) / "kernel.py") == 7
 
 
-@pytest.mark.parametrize(
-    ("condition", "holds"),
-    [
-        ("os.environ.get('FAST', '0') == '1'", False),
-        ("os.getenv('FAST') is None", True),
-        ("os.environ.get('SLOW', default='1') == '1'", True),
-        ("hasattr(tl, 'exp') and not hasattr(triton.language, 'no_such')", True),
-        ("HAS_EXP", True),
-        ("os.environ['FAST'] == '0'", True),  # Not decided: the first is preferred.
-        ("os.path.exists('/') or True", True),
-        ("hasattr(os, 'fork') and False", True),
-    ],
-)
-def test_conditions_of_modules_hold_as_where_no_variable_is_set(project, condition, holds, monkeypatch):
-    monkeypatch.setenv("FAST", "1")
-    text = (
-        f"import os\nimport triton\nimport triton.language as tl\nHAS_EXP = hasattr(tl, 'exp')\nif {condition}:\n"
-        "    @triton.jit\n    def f(x):\n        return x + 1\nelse:\n    @triton.jit\n    def f(x):\n        return x + 2\n"
-    )
-    assert stored(project(kernel=text + KERNEL.format("f(0.0)")) / "kernel.py") == (1 if holds else 2)
-
-
-def test_constants_do_not_come_from_the_environment(project):
-    text = "import os\nimport triton\nimport triton.language as tl\nSIZE = tl.constexpr(int(os.getenv('SIZE', '7')))\n"
-    with pytest.raises(KbuildError, match="SIZE"):
-        stored(project(kernel=text + KERNEL.format("SIZE + 0.0")) / "kernel.py")
-
-
 def test_a_kernel_may_be_decorated_by_calls(project):
     text = "import triton\nimport triton.language as tl\ndef k(out):\n    tl.store(out, 7.0)\n"
     for made in (
@@ -228,14 +200,6 @@ def test_limits_of_types_that_numpy_does_not_have():
 def test_constants_may_come_from_limits_of_torch_and_numpy(project, value, expected):
     head = LIMITS.format(type="torch.half", number="np.iinfo(np.int32).max", value=value)
     assert stored(project(kernel=head + KERNEL.format("VALUE")) / "kernel.py") == np.float32(expected)
-
-
-@pytest.mark.parametrize("value", ["7.0 if torch.version.hip is None else 8.0", "torch.pi * 7 / np.pi"])
-def test_kernels_may_name_constants_of_torch_and_numpy(project, value):
-    text = "import torch\nimport numpy as np\nimport triton\nimport triton.language as tl\n"
-    assert stored(project(kernel=text + KERNEL.format(value)) / "kernel.py") == 7
-    with pytest.raises(KbuildError, match="`torch` is not available while compiling"):
-        stored(project(other=text + KERNEL.format("torch.version.cuda")) / "other.py")
 
 
 @pytest.mark.parametrize(

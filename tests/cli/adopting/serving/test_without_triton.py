@@ -59,10 +59,12 @@ from triton import Config, cdiv, next_power_of_2
 from triton.compiler import CompiledKernel
 from triton.language.extra.cuda.libdevice import tanh
 from triton.language.extra.libdevice import rsqrt
+from triton.language.target_info import cuda_capability_geq
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 from triton.testing import do_bench, do_bench_cudagraph
+from triton.tools.ragged_tma import load_ragged
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 triton.set_allocator(lambda size, alignment, stream: None)
@@ -88,6 +90,12 @@ def kernel(x, n, BLOCK: tl.constexpr, STEP: tl.constexpr):
 @triton.constexpr_function
 def half(n):
     return n // 2
+
+
+def renamed(kernel, name):
+    made = JITFunction(kernel.fn, repr=lambda _: name)
+    made._unsafe_update_src(kernel.src.replace(kernel.__name__, name))
+    return made
 """
 
 
@@ -100,6 +108,11 @@ def test_what_libraries_use_at_import(world: World) -> None:
     assert (
         other.kernel.arg_names == ["x", "n", "BLOCK", "STEP"] and other.kernel.fn.fn.fn.__name__ == "kernel"
     )
+    assert [other.cuda_capability_geq(*one) for one in ((9,), (9, 0), (9, 1))] == [True, True, False]
+    assert other.tl.target_info.is_cuda() and not other.helper.is_gluon()
+    renamed = other.renamed(other.helper, "other")
+    assert renamed.src.startswith("def other(") and renamed.repr(None) == "other"
+    assert renamed.get_capture_scope()["exp"] is other.exp
     assert other.helper.cache_key == other.helper.cache_key != other.kernel.fn.fn.cache_key
     assert [one.is_constexpr for one in other.helper.params] == [False, False, True, False]
     assert other.helper.params[1].do_not_specialize and other.helper.src.startswith("def helper(")

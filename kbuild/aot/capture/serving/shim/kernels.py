@@ -44,12 +44,27 @@ class JITCallable:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.signature = inspect.signature(fn)
-        text = textwrap.dedent(inspect.getsource(fn))
+        self.raw_src, self.starting_line_number = inspect.getsourcelines(fn)
+        text = textwrap.dedent("".join(self.raw_src))
         found = re.search(r"^def\s+\w+\s*\(", text, re.MULTILINE)
         self.src = text[found.start() :] if found else text
         self.__name__, self.__qualname__ = fn.__name__, fn.__qualname__
         self.__module__, self.__doc__ = fn.__module__, fn.__doc__
         self.__globals__ = fn.__globals__
+        self.def_file_line_number, self.def_file_col_number = fn.__code__.co_firstlineno, 0
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Takes another text, as libraries write it that make kernels of others."""
+        self.src = text
+
+    def get_capture_scope(self) -> dict[str, Any]:
+        """The names that the function takes from around it."""
+        cells = zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ())
+        return {**self.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+
+    def is_gluon(self) -> bool:
+        """Whether it is of another language: there is none."""
+        return False
 
     @property
     def cache_key(self) -> str:
@@ -61,7 +76,17 @@ class JITCallable:
 class JITFunction(JITCallable, KernelInterface):
     """`@triton.jit`: a kernel, or a function that kernels call."""
 
-    def __init__(self, fn: Any, do_not_specialize: Sequence[int | str] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        fn: Any,
+        version: Any = None,
+        do_not_specialize: Sequence[int | str] | None = None,
+        do_not_specialize_on_alignment: Sequence[int | str] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+        repr: Callable[..., str] | None = None,
+        launch_metadata: Callable[..., Any] | None = None,
+    ) -> None:
         super().__init__(fn)
         free = do_not_specialize or ()
         self.params = [
@@ -72,9 +97,10 @@ class JITFunction(JITCallable, KernelInterface):
         self.arg_names = [one.name for one in self.params]
         self.constexprs = [one.num for one in self.params if one.is_constexpr]
         self.do_not_specialize = list(free)
-        self.launch_metadata = options.get("launch_metadata")
-        self.debug = options.get("debug")
-        self.noinline = options.get("noinline")
+        self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
+        self.version, self.debug, self.noinline = version, debug, noinline
+        self.repr = repr or (lambda _: self.__name__)
+        self.launch_metadata = launch_metadata
         self.pre_run_hooks: list[Any] = []
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from kbuild.aot.capture.serving.compiled import Compiled
@@ -23,7 +23,10 @@ _LANGUAGE = (
     "triton.language.extra.libdevice",
     "triton.language.extra.cuda",
     "triton.language.extra.cuda.libdevice",
+    "triton.language.target_info",
+    "triton.tools.ragged_tma",
 )
+"""Modules whose names are for kernels."""
 
 
 def is_absent() -> bool:
@@ -49,7 +52,9 @@ def put(launcher: Any) -> None:
             dtype=language.dtype,
             constexpr=language.constexpr,
         )
-    for name, names in _others(tools.DriverConfig(tools.Driver(launcher))).items():
+    driver = tools.Driver(launcher)
+    made["triton.language.target_info"].__dict__.update(tools.target_info(driver))
+    for name, names in _others(tools.DriverConfig(driver)).items():
         made[name] = ModuleType(name)
         made[name].__dict__.update(names)
     _place(made)
@@ -117,6 +122,9 @@ def _place(made: dict[str, Any]) -> None:
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
         module.__path__ = []
         sys.modules[name] = module
+        for value in vars(module).values():
+            if isinstance(value, FunctionType):  # Those of Triton are no part of a kernel's digest.
+                value.__module__ = name
     for name, module in made.items():
         around, _, own = name.rpartition(".")
         if around and own not in sys.modules[around].__dict__:

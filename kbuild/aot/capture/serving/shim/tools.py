@@ -113,6 +113,17 @@ class Driver:
         return do_bench
 
 
+def target_info(driver: Driver) -> dict[str, Any]:
+    """The functions of `triton.language.target_info`, which the host calls as well."""
+    others = ("is_hip", "is_hip_cdna3", "is_hip_cdna4", "is_hip_gfx1250")
+    return {
+        "current_target": driver.get_current_target,
+        "is_cuda": lambda: True,
+        **dict.fromkeys(others, lambda: False),
+        "cuda_capability_geq": lambda major, minor=0: driver.get_device_capability() >= (major, minor),
+    }
+
+
 class DriverConfig:
     """`triton.runtime.driver`, whose `active` is the driver in use."""
 

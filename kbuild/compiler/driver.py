@@ -87,7 +87,9 @@ def compile(
     if start and STAGES.index(stop) < STAGES.index(start):
         raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
     if start is None:
-        return run.from_python(lambda: build_module(source, signature or {}, constexprs or {}, options))
+        return run.from_python(
+            lambda: build_module(source, signature or {}, constexprs or {}, options, chosen.capability)
+        )
     from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 
     with blamed_on(str(source)):

@@ -135,6 +135,8 @@ class VariantEntry:
     """The first size of the grid has to be a multiple of this."""
     launch_pdl: bool = False
     """Whether the driver may begin it before the launch before it has ended."""
+    spills: int = 0
+    """Registers of a thread that it keeps in memory."""
     place: tuple[int, ...] = field(default=(0, 0, 0, 0), repr=False)
     """Where its code is in the archive, for the library of C: `archive.Place`."""
 

@@ -368,6 +368,7 @@ def _make_row(
         constants=tuple(constants[name] for name in table.constants),
         cluster_size=variant.options.cluster_size,
         launch_pdl=variant.options.launch_pdl,
+        spills=(facts.get("spill_stores") or 0) // 4,
         place=tuple(facts.get("ptx_place" if code.is_ptx else "place", (0, 0, 0, 0))),
     )
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.aot.capture.hook.plain import constant, plain
+from kbuild.aot.capture.serving.shim.language import TYPES
 from kbuild.aot.capture.text import bound_names, chains, from_def, text_digest
-from kbuild.aot.manifest.model import DTYPES
 from kbuild.compiler.frontend.sources.files import SourceModule, attribute, find_function
 from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
 from kbuild.errors import KbuildError
+
+_TYPES = frozenset(TYPES.values())
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,7 @@ def _outside(function: SourceFunction, text: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, SourceFunction):
             if not value.library:
                 yield value.name, value
-        elif (word := getattr(value, "name", None)) in DTYPES:
-            if len(chain) == 1:
-                yield chain[0], {"dtype": word}
+        elif (word := getattr(value, "name", None)) in _TYPES:
+            yield ".".join(chain), {"dtype": word}
         elif value is not None and constant(value):
             yield ".".join(chain), plain(value)

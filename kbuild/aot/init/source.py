@@ -12,6 +12,7 @@ from pathlib import Path
 from kbuild.aot.manifest.configs.evaluate import Evaluator, last_name, module_evaluator
 from kbuild.aot.manifest.functions.kernel_function import KernelParameter
 from kbuild.aot.manifest.functions.python import python_functions
+from kbuild.aot.syntax import module_functions
 from kbuild.compiler.frontend.sources.files import parse
 from kbuild.errors import Loc, UsageError, nearest, shown_path
 
@@ -58,12 +59,11 @@ class SourceFile:
         """All functions decorated with jit, by name."""
         declared = python_functions(Path(os.path.realpath(self.path)))
         found = {}
-        for node in self.tree.body:
-            if isinstance(node, ast.FunctionDef):
-                modules = [module for one in node.decorator_list if (module := self._jit_module(one))]
-                if modules:
-                    parameters = declared[node.name].parameters
-                    found[node.name] = KernelSource(node, parameters, modules[0] in _GLUON)
+        for node in module_functions(self.tree).values():
+            modules = [module for one in node.decorator_list if (module := self._jit_module(one))]
+            if modules:
+                parameters = declared[node.name].parameters
+                found[node.name] = KernelSource(node, parameters, modules[0] in _GLUON)
         return found
 
     @cached_property

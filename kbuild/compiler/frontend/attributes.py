@@ -8,12 +8,13 @@ from enum import Enum
 from typing import Any
 
 from kbuild.compiler import library
+from kbuild.compiler.frontend.evaluate import limits_of
 from kbuild.compiler.frontend.sources import live, modules
 from kbuild.compiler.frontend.sources.aggregates import Aggregate, AggregateClass, Unfinished
 from kbuild.compiler.frontend.sources.classes import ConstantClass
 from kbuild.compiler.frontend.sources.files import NamedTupleClass, NamespacePackage, SourceModule
 from kbuild.compiler.frontend.sources.files import attribute as source_attribute
-from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved
+from kbuild.compiler.frontend.sources.functions import Plain, SourceFunction, Unresolved, UnresolvedModule
 from kbuild.compiler.frontend.sources.limits import LIMITS
 from kbuild.compiler.frontend.sources.modules import PropagateNan, PythonModule
 from kbuild.compiler.frontend.visitor import Visitor, reads
@@ -76,7 +77,34 @@ class Method:
 
 @reads(ast.Attribute)
 def read_attribute(visitor: Visitor, node: ast.Attribute) -> Any:
+    found = _foreign_constant(visitor, node)
+    if found is not node:
+        return found
     return attribute(visitor, visitor.expression(node.value), node.attr, node)
+
+
+def _foreign_constant(visitor: Visitor, node: ast.Attribute) -> Any:
+    """The number, text or None that a member of torch or numpy is, as `torch.version.hip`; the node itself where it names no such
+    thing."""
+    root: ast.expr = node
+    names: list[str] = []
+    while isinstance(root, ast.Attribute):
+        names.append(root.attr)
+        root = root.value
+    if not isinstance(root, ast.Name) or root.id in visitor.frame.values:
+        return node
+    try:
+        visitor.frame.function.namespace.resolve(root.id)
+        return node
+    except (KeyError, Unresolved) as error:
+        value = limits_of(error.module) if isinstance(error, UnresolvedModule) else None
+    if value is None:
+        return node
+    for name in reversed(names):
+        value = getattr(value, name, node)
+        if value is node:
+            return node
+    return value if value is None or isinstance(value, bool | int | float | str) else node
 
 
 def attribute(visitor: Visitor, value: Any, name: str, node: ast.AST) -> Any:

@@ -134,6 +134,8 @@ def _call_class(
         return slice(*args)
     if marker.name == "constexpr_type" and len(args) == 1 and not kwargs and not flatten(args[0]):
         return ConstexprType(args[0])
+    if marker.name == "dtype" and len(args) == 1 and isinstance(found := as_dtype(args[0]), DType):
+        return found
     if marker.name in ("pointer_type", "block_type"):
         args = [as_dtype(value) for value in args]
     if marker.name == "pointer_type" and args and isinstance(args[0], DType | BlockType):

@@ -186,6 +186,8 @@ class Evaluator:
         )
 
     def _call(self, node: ast.Call) -> Any:
+        if isinstance(node.func, ast.Name) and node.func.id == "hasattr" and len(node.args) == 2:
+            return self._has_member(self.value(node.args[0]), self.value(node.args[1]))
         function = self.value(node.func)
         args = [self.value(item) for item in node.args]
         if any(isinstance(value, range) and len(value) > constexpr.MAX_ITEMS for value in args):
@@ -201,8 +203,30 @@ class Evaluator:
             raise Unresolved(f"`{ast.unparse(node)}` is not a constant expression")
         return self._operate(lambda _, *values: function(*values), None, *args)
 
+    def _has_member(self, owner: Any, name: Any) -> bool:
+        """`hasattr(tl, "gather")`: of a module that is never read from disk, whether it has a name."""
+        if not isinstance(owner, modules.PythonModule) or not isinstance(name, str):
+            raise Unresolved("hasattr is known of the language's modules alone")
+        try:
+            self.member(owner, name)
+        except Unresolved:
+            return False
+        return True
+
     def _operate(self, function: Callable[..., Any], *operands: Any) -> Any:
         try:
             return function(*operands)
         except (ArithmeticError, TypeError, ValueError, LookupError) as error:
             raise Unresolved(str(error)) from None
+
+
+class ConditionEvaluator(Evaluator):
+    """Evaluates conditions of a module's top level: variables of the environment are not set, since a kernel is to be the same
+    wherever it is built."""
+
+    def _call(self, node: ast.Call) -> Any:
+        names = ast.unparse(node.func).split(".")
+        if names[-1] != "getenv" and names[-2:] != ["environ", "get"]:
+            return super()._call(node)
+        defaults = [*node.args[1:], *(item.value for item in node.keywords if item.arg == "default")]
+        return self.value(defaults[0]) if defaults else None

@@ -43,12 +43,14 @@ def build_module(
     signature: Mapping[str, Any],
     constexprs: Mapping[str, Any],
     options: CompileOptions | None = None,
+    capability: int | None = None,
 ) -> Module:
     """The tensor IR of a kernel.
 
     `source` is "path.py:function" or a function object; `signature` gives the types of its arguments, of tuples
     as `with_elements` takes them, `constexprs` the values of those known while compiling.  Options become
     attributes of the function; `debug` keeps the assertions, as `debug=True` of the kernel's decorator does.
+    `capability`, as 90, is what `tl.target_info` says.
     Raises `CompileError`, or `ErrorGroup` with all errors found.
     """
     options = options or DEFAULTS
@@ -67,6 +69,7 @@ def build_module(
     func.loc = function.loc
     debug = options.debug or function.debug
     reader = calls.CallVisitor(Module([func]), block, options.num_warps, debug, function.explicit_layouts)
+    reader.ctx.capability = capability
     reader.module.signature = given.spelled(function)
     reader.builder.loc = function.loc
     frame = Frame(function, {}, kernel=True)

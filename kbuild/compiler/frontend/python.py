@@ -27,8 +27,21 @@ from kbuild.errors import CompileError
 
 
 @builtin("python", "range")
-def range_(ctx: BuildContext, start, stop=None, step=1):
-    """A loop over integers."""
+def range_(
+    ctx: BuildContext,
+    start,
+    stop=None,
+    step=1,
+    *,
+    num_stages=None,
+    loop_unroll_factor=None,
+    disallow_acc_multi_buffer=False,
+    flatten=False,
+    warp_specialize=False,
+    disable_licm=False,
+):
+    """A loop over integers.  Options are those of `tl.range`, and mean nothing here, as in Triton: kernels give them to the wrong
+    function."""
     return Range(0, start, step) if stop is None else Range(start, stop, step)
 
 

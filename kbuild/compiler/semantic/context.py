@@ -60,6 +60,8 @@ class BuildContext:
         the functions of reductions and scans, which idle lanes apply to anything."""
         self.explicit_layouts = explicit_layouts
         """Whether the author chooses the layouts: a kernel of Gluon."""
+        self.capability: int | None = None
+        """The compute capability that is compiled for, as 90; None where that is not known."""
         self.notes: list[str] = []
         """What `tl.static_print` printed."""
 

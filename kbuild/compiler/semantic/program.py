@@ -172,3 +172,44 @@ def next_power_of_2(ctx: BuildContext, n):
 def get_int_dtype(ctx: BuildContext, bitwidth, signed):
     """The integer type of a width."""
     return int_dtype(bitwidth, signed)
+
+
+@builtin("target_info")
+def is_cuda(ctx: BuildContext):
+    """True: kernels are compiled for NVIDIA's GPUs."""
+    return True
+
+
+@builtin("target_info")
+def is_hip(ctx: BuildContext):
+    """False."""
+    return False
+
+
+@builtin("target_info")
+def is_hip_cdna3(ctx: BuildContext):
+    """False."""
+    return False
+
+
+@builtin("target_info")
+def is_hip_cdna4(ctx: BuildContext):
+    """False."""
+    return False
+
+
+@builtin("target_info")
+def is_hip_gfx1250(ctx: BuildContext):
+    """False."""
+    return False
+
+
+@builtin("target_info")
+def cuda_capability_geq(ctx: BuildContext, major, minor=0):
+    """Whether the device that a kernel is compiled for has at least this compute capability."""
+    for name, value in (("major", major), ("minor", minor)):
+        if not isinstance(value, int):
+            ctx.error(f"{name} is {describe(value)}; it must be a number known while compiling", name)
+    if ctx.capability is None:
+        ctx.error("the compute capability is not known where a kernel is not compiled for a device")
+    return ctx.capability >= major * 10 + minor

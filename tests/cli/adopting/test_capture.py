@@ -159,6 +159,18 @@ def test_without_a_gpu_a_device_does_nothing(record: Recording) -> None:
     assert len(found.variants) == 18 and found.facts["device"] == ["sm_80"]
 
 
+def test_no_time_passes_on_a_device_that_does_nothing(record: Recording) -> None:
+    program = """\
+from triton.testing import do_bench
+from lib.ops import Tensor, add
+call = lambda: add(Tensor(16), Tensor(16))
+assert do_bench(call) == do_bench(call, return_mode="median") == do_bench(call, quantiles=[0.5]) > 0
+assert len(do_bench(call, warmup=1, rep=1, quantiles=(0.5, 0.2, 0.8))) == 3 and len(do_bench(call, return_mode="all")) == 1
+"""
+    (add,) = of(record("--device", "sm_90", program=program), "add_kernel")
+    assert add.count == 5
+
+
 def test_forks_and_threads_record_by_themselves(record: Recording, project: Path) -> None:
     program = """\
 import os, threading

@@ -81,6 +81,15 @@ def test_options_that_mean_nothing_are_left_out(record: Recording) -> None:
     assert {*imported()["scale"]["config"][1]} == {"BLOCK", "num_stages", "num_warps"}
 
 
+def test_the_package_has_another_name_than_its_library(
+    record: Recording, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record()
+    monkeypatch.chdir(project.rename(project.parent / "lib"))
+    imported()
+    assert tomli.loads(Path("kernels.toml").read_text())["package"]["name"] == "lib_kernels"
+
+
 def test_what_generalises_and_what_does_not_is_said(
     record: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +185,108 @@ def test_only_a_librarys_kernels(record: Recording, capsys: pytest.CaptureFixtur
         capsys.readouterr().err == "error: no kernel can be written\nhelp: the capture has kernels of lib\n"
     )
     assert imported("--library", "lib").keys() == {"add", "norm", "norm_2", "scale"}
+
+
+def test_kernels_of_other_modules_are_counted(
+    record: Recording, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "abcd":
+        (project / f"generated_{name}.py").write_text((project / "lib/ops.py").read_text())
+    added = "".join(
+        f"import generated_{name}\ngenerated_{name}.add(Tensor(16), Tensor(16))\n" for name in "abcd"
+    )
+    record(program=ADD + "add(Tensor(16), Tensor(16))\n" + added)
+    for libraries, said in {
+        ("lib",): "4 kernels of generated_a, generated_b, generated_c and 1 more are",
+        ("lib", "generated_a", "generated_b", "generated_d"): "a kernel of generated_c is",
+    }.items():
+        words = [word for library in libraries for word in ("--library", library)]
+        assert cli.main(["import", "capture.jsonl", "--dry-run", *words]) == 0
+        assert f"note: {said} not meant by --library\n" in capsys.readouterr().err
+
+
+BRANCHES = """\
+import triton
+import triton.language as tl
+import os
+
+if os.environ["FAST"] == "1":
+    @triton.jit
+    def root(x):
+        return tl.sqrt(x)
+else:
+    @triton.jit
+    def root(x):
+        return tl.sqrt_rn(x)
+
+SIZE = tl.constexpr(int(os.environ["SIZE"]))
+
+
+@triton.jit
+def branch_kernel(x, out, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    tl.store(out + places, root(tl.load(x + places)))
+
+
+@triton.jit
+def size_kernel(x, out):
+    places = tl.arange(0, SIZE)
+    tl.store(out + places, tl.load(x + places))
+"""
+
+
+def test_what_a_file_does_not_decide_is_said_and_can_be_embedded(
+    record: Recording, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "lib/branches.py").write_text(BRANCHES)
+    program = (
+        "from lib.ops import Tensor\nfrom lib.branches import branch_kernel, size_kernel\n"
+        "branch_kernel[(1,)](Tensor(16), Tensor(16), BLOCK=16)\nsize_kernel[(1,)](Tensor(16), Tensor(16))\n"
+    )
+    record(program=program, FAST="0", SIZE="16")
+    assert cli.main(["import", "capture.jsonl"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "lib/branches.py has several functions root, and does not say by itself which of them is meant"
+        in said
+    )
+    assert "SIZE was 16 for size_kernel, and lib/branches.py does not say it by itself" in said
+    kernels = imported("--embed")
+    text = (project / kernels["branch"]["source"]).read_text()
+    assert "tl.sqrt_rn(x)" in text and "tl.sqrt(x)" not in text
+    assert "SIZE: tl.constexpr = 16" in (project / kernels["size"]["source"]).read_text()
+
+
+CONDITIONAL = """\
+import triton
+import triton.language as tl
+
+def has_triton(): return True
+
+if has_triton():
+    SIZES = [triton.Config({"BLOCK": 64})]
+    try:
+        from lib.shared import above
+
+        @triton.autotune(SIZES, key=["n"])
+        @triton.jit
+        def above_kernel(x, out, n, BLOCK: tl.constexpr):
+            places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(out + places, above(tl.load(x + places, mask=places < n)), mask=places < n)
+    except ImportError:
+        above_kernel = None
+    def run(x): above_kernel[(1,)](x, x, 16)
+else:
+    def run(x): raise RuntimeError("no Triton")
+    def above_kernel(x): raise RuntimeError("no Triton")
+"""
+
+
+def test_kernels_under_conditions_are_found(record: Recording, project: Path) -> None:
+    (project / "lib/conditional.py").write_text(CONDITIONAL)
+    record(program="from lib.ops import Tensor\nfrom lib.conditional import run\nrun(Tensor(16))\n")
+    assert imported()["above"]["source"] == "lib/conditional.py"
+    assert cli.main(["build", "-q", "--no-cache"]) == 0
 
 
 def test_a_later_capture_adds_kernels(record: Recording, capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,6 +233,19 @@ def test_a_branch_that_is_dead_while_compiling_is_never_read():
 
 
 @kbuild.jit
+def options_of_another_loop(out, n, FLAT: tl.constexpr):
+    for i in range(n, flatten=FLAT, num_stages=2):  # pyright: ignore[reportCallIssue]
+        tl.store(out + i, i + 1)
+
+
+def test_options_of_tl_range_mean_nothing_to_pythons():
+    """As in Triton: libraries give them to it, and have never noticed."""
+    out = np.zeros(4, np.int32)
+    options_of_another_loop.interpret[1](out, 3, True)
+    assert out.tolist() == [1, 2, 3, 0]
+
+
+@kbuild.jit
 def early_exit(out, n):
     pid = tl.program_id(0)
     if pid >= n:

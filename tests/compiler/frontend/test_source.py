@@ -82,6 +82,16 @@ def k(out):
             "f(3.0)",
         ),
         (
+            "import triton\nimport triton.language as tl\ndef f(x):\n    return x + 4\nf = triton.jit(f)\n"
+            "f = triton.heuristics({'A': lambda args: 1})(f)",
+            "f(3.0)",
+        ),
+        (
+            "import triton\nimport triton.language as tl\ndef g(x):\n    return x + 4\n"
+            "f = triton.jit(noinline=True)(g)",
+            "f(3.0)",
+        ),
+        (
             "import triton\nfrom collections import namedtuple\nimport triton.language as tl\nPair = namedtuple('Pair', 'a b')",
             "Pair(3, 4).a + Pair(3, b=4).b + 0.0",
         ),
@@ -97,6 +107,18 @@ def k(out):
 )
 def test_ways_to_name_things(project, imports, expression):
     assert stored(project(kernel=imports + KERNEL.format(expression)) / "kernel.py") == 7
+
+
+def test_a_kernel_may_be_decorated_by_calls(project):
+    text = "import triton\nimport triton.language as tl\ndef k(out):\n    tl.store(out, 7.0)\n"
+    for made in (
+        "k = triton.jit(k)",
+        "k = tune(*SIZES, how=3)(triton.jit(k))",
+        "k = triton.jit(k)\nk = tune()(k)",
+    ):
+        folder = project(kernel=f"from elsewhere import tune\n{text}{made}\n")
+        assert stored(folder / "kernel.py") == 7
+        (folder / "kernel.py").unlink()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ captured."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,10 @@ from importlib import metadata
 from pathlib import Path
 
 from kbuild.aot.capture.records import CapturedKernel
-from kbuild.aot.capture.static import static_digest
+from kbuild.aot.capture.static import static_digest, static_parts
+from kbuild.aot.capture.text import text_digest
+from kbuild.aot.manifest.functions.python import python_functions
+from kbuild.compiler.frontend.sources.files import is_ambiguous
 from kbuild.errors import KbuildError
 
 
@@ -50,8 +54,13 @@ class Locator:
             except KbuildError as error:
                 raise NotLocated(error.message) from None
             if found == kernel.digest:
+                if kernel.name not in python_functions(path):
+                    raise NotLocated(f"{source} has it as no function that a manifest can name")
                 return Located(source, kernel.name)
-        raise NotLocated(f"{candidates[0][1]} is another source than the one that was captured")
+        path, source = candidates[0]
+        raise NotLocated(
+            f"{source} is another source than the one that was captured: {_difference(kernel, path)}"
+        )
 
     def _in_project(self, file: str) -> Iterator[tuple[Path, str]]:
         """The file below the project's directory, or below a folder there from which packages are imported."""
@@ -77,3 +86,26 @@ class Locator:
     def _distributions(self) -> Mapping[str, list[str]]:
         """The installed wheels by the packages that they have."""
         return metadata.packages_distributions()
+
+
+def _difference(kernel: CapturedKernel, path: Path) -> str:
+    """What a kernel's file says otherwise than what ran."""
+    found = {text_digest([part.text]): part for part in static_parts(path, kernel.name)}
+    for part in kernel.parts:
+        name = part.name.rpartition(".")[2]
+        same = found.get(text_digest([part.text])) if part.text else None
+        if same is None:
+            others = [other for other in found.values() if other.name == name]
+            if not others:
+                return f"it reaches {name} of {part.file} when it runs"
+            if is_ambiguous(others[0].file, name):
+                return f"{part.file} has several functions {name}, and does not say by itself which of them is meant"
+            return f"{name} of {part.file} has another text"
+        for value in sorted({*part.values, *same.values}):
+            was, says = (
+                json.dumps(one.get(value)) if value in one else "" for one in (part.values, same.values)
+            )
+            if was != says:
+                said = f"says {says}" if says else "does not say it by itself"
+                return f"{value} was {was or 'nothing'} for {name}, and {part.file} {said}"
+    return "it reaches other functions"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.aot.capture.adopt.calls import Calls, grouped_calls
-from kbuild.aot.capture.adopt.embed import NotEmbedded, embedded
+from kbuild.aot.capture.adopt.embed import NotEmbedded, embedded, own_name
 from kbuild.aot.capture.adopt.locate import Located, Locator, NotLocated
 from kbuild.aot.capture.adopt.rows import Table, table_of
 from kbuild.aot.capture.adopt.write import FOLDER, head_text, kernel_text
@@ -84,6 +84,8 @@ def adopt(capture: Capture, request: Request) -> Adopted:
             name = kernel_name(f"{first}_{index + 1}", names) if index else first
             lines += ["", *_add(name, calls, located, root, found)]
             names.add(name)
+    if others := _other_modules(capture, request.libraries):
+        found.notes.append(others)
     if not found.kernels:
         if request.append:
             return found
@@ -109,6 +111,18 @@ def _wanted(capture: Capture, libraries: Sequence[str]) -> list[CapturedKernel]:
     )
 
 
+def _other_modules(capture: Capture, libraries: Sequence[str]) -> str:
+    """Says which modules with kernels are not meant: libraries generate modules with names of their own."""
+    meant = {kernel.id for kernel in _wanted(capture, libraries)}
+    others = [kernel.module for kernel in capture.kernels.values() if kernel.id not in meant]
+    if not others:
+        return ""
+    names = sorted(set(others))
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    count = f"{len(others)} kernels of {shown} are" if len(others) > 1 else f"a kernel of {shown} is"
+    return f"{count} not meant by --library"
+
+
 def _nothing(capture: Capture, request: Request) -> str:
     modules = sorted({kernel.module.split(".")[0] for kernel in capture.kernels.values()})
     return f"the capture has kernels of {', '.join(modules)}" if modules else "the capture has no kernels"
@@ -125,15 +139,16 @@ def _located(
         if embed_in is None:
             found.left_out.append(f"{shown}: {why}; --embed copies it as it ran")
             return None
+    name = own_name(kernel.parts[0])
+    stem = re.sub(r"\W+", "_", name).strip("_") or "kernel"
+    folder = f"{FOLDER}/sources"
     try:
-        text = embedded(kernel)
+        texts = embedded(kernel, f"{stem}_{kernel.digest[:8]}")
     except NotEmbedded as why:
         found.left_out.append(f"{shown} cannot be embedded: {why}")
         return None
-    stem = re.sub(r"\W+", "_", kernel.name.rpartition(".")[2]).strip("_") or "kernel"
-    source = f"{FOLDER}/sources/{stem}_{kernel.digest[:8]}.py"
-    found.files[embed_in / source] = text
-    return Located(source, kernel.name.rpartition(".")[2])
+    found.files |= {embed_in / folder / name: text for name, text in texts.items()}
+    return Located(f"{folder}/{next(iter(texts))}", name)
 
 
 def _add(name: str, calls: Calls, located: Located, root: Path, found: Adopted) -> list[str]:
@@ -151,6 +166,9 @@ def _add(name: str, calls: Calls, located: Located, root: Path, found: Adopted) 
 def _head(capture: Capture, request: Request, found: Adopted) -> str:
     seen = [arch for arch in ARCHS if arch in capture.facts.get("device", ())]
     name = package_name(request.manifest.parent.resolve().name)
+    libraries = {table.calls.kernel.module.partition(".")[0] for table in found.kernels.values()}
+    if name in libraries:  # A checkout's directory is often called as what it has.
+        name = package_name(f"{name}_kernels")
     wheels = {located.source.partition(":")[0] for located in found.sources.values() if ":" in located.source}
     return "\n".join(head_text(name, request.archs or seen or _USUAL, sorted(wheels))) + "\n"
 

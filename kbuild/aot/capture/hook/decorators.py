@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kbuild.aot.capture.hook.plain import plain
@@ -11,6 +11,27 @@ from kbuild.aot.capture.hook.plain import plain
 def is_tuner(decorator: Any) -> bool:
     """Whether it is `@triton.autotune` or what derives from it, rather than `@triton.heuristics`."""
     return hasattr(decorator, "configs")
+
+
+def wrap_methods(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
+    """Replaces methods of a class by what functions make of them; those of classes that derive from it as well, where they have
+    their own, whether these exist already or will: libraries have tuners of their own."""
+
+    def replace(one: Any) -> None:
+        for name, wrap in wraps.items():
+            if name in vars(one):
+                setattr(one, name, wrap(vars(one)[name]))
+
+    def derive(derived: Any, **options: Any) -> None:
+        super(cls, derived).__init_subclass__(**options)
+        replace(derived)
+
+    waiting = [cls]
+    while waiting:
+        one = waiting.pop()
+        replace(one)
+        waiting += one.__subclasses__()
+    cls.__init_subclass__ = classmethod(derive)
 
 
 def chosen_names(decorator: Any) -> list[str]:

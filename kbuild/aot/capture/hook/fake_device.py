@@ -1,12 +1,13 @@
 """A device for Triton that does nothing, and a compiler that compiles nothing: what a library asks for can be recorded on
 a machine without a GPU, as far as the library lets its kernels be launched there.
 
-Results of kernels are whatever memory held, and of a tuner's configurations the first is taken.
+Results of kernels are whatever memory held, all calls take as long, and of a tuner's configurations the first is taken.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,26 @@ def use(compiler: ModuleType, arch: str) -> None:
     for module in (compiler, sys.modules.get("triton.compiler.compiler")):
         if module is not None:
             module.__dict__["compile"] = _compile
+
+
+def use_times(testing: ModuleType) -> None:
+    """Has the functions of `triton.testing` that time calls take none, as by tuners that bring their own times to spend."""
+    for name in ("do_bench", "do_bench_cudagraph"):
+        testing.__dict__[name] = _do_bench
+
+
+def _do_bench(
+    fn: Callable[[], Any],
+    *_: Any,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    **__: Any,
+) -> Any:
+    """A millisecond, in the form of Triton's functions; the call is made, for what it launches."""
+    fn()
+    if quantiles is not None and len(quantiles) != 1:
+        return [1.0] * len(quantiles)
+    return [1.0] if return_mode == "all" else 1.0
 
 
 class FakeDevice:
@@ -63,7 +84,7 @@ class FakeDevice:
         return SimpleNamespace(synchronize=lambda: None, current_device=lambda: 0)
 
     def get_benchmarker(self) -> Any:
-        return lambda call, *, quantiles=(0.5,), **_: [0.0] * len(quantiles)
+        return lambda call, *, quantiles=(0.5,), **_: [1.0] * len(quantiles)
 
     def get_empty_cache_for_benchmark(self) -> Any:
         return None

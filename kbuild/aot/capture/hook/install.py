@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from kbuild.aot.capture.hook.fake_device import use
+from kbuild.aot.capture.hook.decorators import wrap_methods
+from kbuild.aot.capture.hook.fake_device import use, use_times
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.recorder import MOST_KEYS, Recorder
 from kbuild.aot.capture.hook.shared_choices import SharedChoices, question_of
@@ -24,6 +25,8 @@ def install(folder: str, device: str = "") -> None:
         "triton.runtime.autotuner": capture.autotuner,
         "triton.compiler": capture.compiler,
     }
+    if device:
+        after["triton.testing"] = use_times
     sys.meta_path.insert(0, Finder(after))
 
 
@@ -66,9 +69,15 @@ class _Capture:
         choices = SharedChoices(self._folder, MOST_KEYS)
         tuner: Any = module.__dict__["Autotuner"]
         heuristics: Any = module.__dict__["Heuristics"]
-        tuner.run = self._inside(self._choosing(tuner.run, choices))
+        tuner.run = self._choosing(tuner.run, choices)
+        wrap_methods(
+            tuner,
+            {
+                "run": lambda run: self._inside(self._asking(run, choices)),
+                "_bench": lambda bench: _trying(bench, self._around),
+            },
+        )
         heuristics.run = self._inside(heuristics.run)
-        tuner._bench = _trying(tuner._bench, self._around)
 
     def compiler(self, module: ModuleType) -> None:
         """`triton.compiler`: what is compiled, but not for a launch of a kernel, as by torch's compiler."""
@@ -79,16 +88,25 @@ class _Capture:
             if one is not None:
                 one.__dict__["compile"] = made
 
-    def _choosing(self, original: Callable[..., Any], choices: SharedChoices) -> Callable[..., Any]:
-        """`Autotuner.run`, which chooses as other processes of the capture have."""
+    def _asking(self, original: Callable[..., Any], choices: SharedChoices) -> Callable[..., Any]:
+        """`run` of a tuner, Triton's or a library's own, which notes whether it is asked something new."""
         around = self._around
 
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            if around.trials:
+            if not around.trials:
+                is_new = choices.is_new(question_of(tuner, args, kwargs), tuner)
+                around.is_new_key = is_new or around.is_new_key
+            return original(tuner, *args, **kwargs)
+
+        return run
+
+    def _choosing(self, original: Callable[..., Any], choices: SharedChoices) -> Callable[..., Any]:
+        """`Autotuner.run`, which chooses as other processes of the capture have."""
+
+        def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._around.trials:
                 return original(tuner, *args, **kwargs)
-            question = question_of(tuner, args, kwargs)
-            around.is_new_key = choices.is_new(question, tuner) or around.is_new_key
-            return choices.run(original, question, tuner, args, kwargs)
+            return choices.run(original, question_of(tuner, args, kwargs), tuner, args, kwargs)
 
         return run
 
@@ -96,6 +114,8 @@ class _Capture:
         around = self._around
 
         def run(decorator: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(one is decorator for one in around.decorators):
+                return original(decorator, *args, **kwargs)  # A library's tuner goes on to Triton's `run`.
             around.decorators.append(decorator)
             try:
                 return original(decorator, *args, **kwargs)

@@ -126,8 +126,19 @@ def _inner(function: Any) -> types.FunctionType | None:
     for _ in range(20):
         if isinstance(function, types.FunctionType) or function is None:
             return function
-        function = getattr(function, "fn", None)
+        function = getattr(function, "fn", function.value if _is_constexpr(function) else None)
     return None
+
+
+def _is_constexpr(value: Any) -> bool:
+    return type(value).__name__ == "constexpr"
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it is called by kernels: also as `@tl.constexpr` makes one that runs while they are compiled."""
+    if _is_constexpr(value):
+        return isinstance(value.value, types.FunctionType)
+    return hasattr(value, "fn") or isinstance(value, types.FunctionType)
 
 
 def _text(function: Any, inner: types.FunctionType) -> str:
@@ -175,7 +186,7 @@ class _Outside:
         elif isinstance(value, type) or _home(value):
             inner = _inner(value) or value
             self.imports[shown] = f"{module_of(inner)}:{inner.__qualname__}"
-        elif hasattr(value, "fn") or isinstance(value, types.FunctionType):
+        elif _is_function(value):
             self.reached.append(value)
             inner = _inner(value)
             self.calls[shown] = f"{module_of(inner)}:{inner.__qualname__}" if inner else ""
@@ -185,7 +196,7 @@ class _Outside:
 
 def _home(value: Any) -> bool:
     """Whether a function belongs to the language."""
-    inner = _inner(value) if hasattr(value, "fn") or isinstance(value, types.FunctionType) else None
+    inner = _inner(value) if _is_function(value) else None
     return inner is not None and is_known(inner.__module__ or "")
 
 

@@ -12,12 +12,23 @@ class Compiled:
     """A kernel of the package, with what callers ask of a compiled one."""
 
     def __init__(
-        self, name: str, config: Mapping[str, Any], entry: Callable[[], Any], run: Callable[..., Any]
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        entry: Callable[[], Any],
+        at: Callable[[Any], Callable[..., Any]],
+        parameters: Mapping[str, bool],
     ) -> None:
         self.name = name
         self._config = config
         self._read = entry
-        self._run = run
+        self._at = at
+        """What launches a kernel like this one on a grid."""
+        self._names = [name for name, is_constexpr in parameters.items() if not is_constexpr]
+        constants = {name for name in parameters if name not in self._names}
+        self._options = {name: value for name, value in config.items() if name not in constants}
+        self._constants = {name: value for name, value in config.items() if name in constants}
+        self._count = len(parameters)
 
     @cached_property
     def _entry(self) -> Any:
@@ -28,6 +39,11 @@ class Compiled:
     def n_regs(self) -> int:
         """Registers of a thread."""
         return self._entry.registers
+
+    @property
+    def n_spills(self) -> int:
+        """Registers of a thread that are kept in memory."""
+        return self._entry.spills
 
     @property
     def n_max_threads(self) -> int:
@@ -49,8 +65,16 @@ class Compiled:
         return self
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """What launches it again, with all arguments of the kernel."""
-        return lambda *args, **kwargs: self._run(*args, grid=grid, **kwargs)
+        """What launches it again, with all arguments of the kernel, or as Triton had it before 3.3, with those that are not
+        compile-time values."""
+        launch = self._at(grid)
+
+        def again(*args: Any, **kwargs: Any) -> Any:
+            if len(args) == self._count or kwargs:
+                return launch(*args, **{**self._options, **kwargs})
+            return launch(**dict(zip(self._names, args)), **self._constants, **self._options)
+
+        return again
 
     @property
     def asm(self) -> Any:

@@ -29,6 +29,7 @@ class Function:
         self.dispatch = dispatch
         parameters = [(name, is_constexpr) for name, is_constexpr, *_ in facts.parameters]
         self.launches = [Launch(one, parameters, dispatch) for one in facts.launches]
+        self._parameters = dict(parameters)
         self.constexprs = frozenset(name for name, is_constexpr in parameters if is_constexpr)
         self._defaults = {name: default for name, _, has_default, default in facts.parameters if has_default}
         self._remembered = Remembered(self, self, lambda row: (self.compiled(row), row.config))
@@ -146,5 +147,5 @@ class Function:
         known = row.launch.compiled
         if row.number not in known:
             entry = partial(row.launch.entry, row.number)
-            known[row.number] = Compiled(self.__name__, row.config, entry, self.run)
+            known[row.number] = Compiled(self.__name__, row.config, entry, self.__getitem__, self._parameters)
         return known[row.number]

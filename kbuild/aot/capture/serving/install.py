@@ -6,6 +6,7 @@ whichever of them came first: each copy of this module finds the list of package
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from kbuild.aot.capture.hook.decorators import wrap_methods
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.origin import function_of, module_of, origin, watched
 from kbuild.aot.capture.serving.functions import Function
@@ -26,6 +28,7 @@ from kbuild.aot.capture.serving.tuners import (
     answered,
     chain_of,
     evaluated,
+    is_choice,
     is_unseen,
     remembered_choice,
 )
@@ -49,16 +52,23 @@ class Package:
         self.misses: Misses | None = None
         self._functions = {(one.facts.module, one.facts.name, one.facts.digest): one for one in functions}
         self._names = {(one.facts.module, one.facts.name) for one in functions}
+        self._alike: dict[tuple[str, str], Function] = {}
+        """By name and digest, for kernels that are in another module than they were captured in: libraries write modules, and
+        call them after the version of Triton."""
+        for one in functions:
+            self._alike.setdefault((one.facts.name, one.facts.digest), one)
+        self._own_names = {name for _, name in self._names}
         self._error = error
         self._launcher = functions[0].dispatch.launcher
 
     def knows(self, kernel: Any) -> bool:
-        """Whether the package has a kernel of this module and name."""
-        return _name_of(kernel) in self._names
+        """Whether the package has a kernel of this name, in whichever module."""
+        return _name_of(kernel)[1] in self._own_names
 
     def serve(self, kernel: Any, digest: str) -> Live | None:
         """What answers a kernel of this digest; None where that is not the package's."""
-        found = self._functions.get((*_name_of(kernel), digest))
+        module, name = _name_of(kernel)
+        found = self._functions.get((module, name, digest)) or self._alike.get((name, digest))
         return Live(found, kernel) if found else None
 
     def answer(self, live: Live, call: Call, chain: Sequence[Any]) -> Answer | str:
@@ -172,7 +182,7 @@ class _Hooks:
         tuner.__getitem__ = self._at(tuner.__getitem__)
         heuristics.run = self._inside(heuristics.run)
         tuner.warmup = self._warming(tuner.warmup)
-        tuner._bench = self._trying(tuner._bench)
+        wrap_methods(tuner, {"_bench": self._trying})
 
     def _at(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`kernel[grid]`: where calls are remembered, a function of the launcher, which goes to `run` with others."""
@@ -277,12 +287,15 @@ class _Hooks:
     def _trying(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`Autotuner._bench`, whose launches nobody asked for."""
 
-        def bench(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        def bench(tuner: Any, *args: Any, config: Any, **kwargs: Any) -> Any:
+            times = self._foreseen(tuner, args, config, kwargs)
+            if times is not None:
+                return times
             self._around.trials += 1
             with self._lock:
                 self._trials["now"] = self._trials.get("now", 0) + 1
             try:
-                return original(tuner, *args, **kwargs)
+                return original(tuner, *args, config=config, **kwargs)
             finally:
                 self._around.trials -= 1
                 with self._lock:
@@ -291,6 +304,24 @@ class _Hooks:
                         del self._trials["now"]
 
         return bench
+
+    def _foreseen(
+        self, tuner: Any, args: Sequence[Any], config: Any, kwargs: Mapping[str, Any]
+    ) -> list[float] | None:
+        """The times of a configuration for a library's own tuner, which goes on with the one that takes least: a millisecond for
+        that of the package's row, and no end for others.  None where Triton has to try it."""
+        packages: tuple[Package, ...] = getattr(self._cls, _PACKAGES)
+        kernel, chain = chain_of(tuner)
+        if not packages or self._around.trials or not isinstance(kernel, self._cls):
+            return None
+        given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+        call = Call(kwargs.get("grid"), False, args, given)
+        for package, live in self._lives(packages, kernel):
+            answer = package.answer(live, call, chain)
+            if not isinstance(answer, str):
+                return [1.0 if is_choice(config, answer.found.row) else math.inf] * 3
+        # The launch that follows is refused, and says why.
+        return [math.inf] * 3 if any(package.strict for package in packages) else None
 
     def _answer(
         self, packages: Sequence[Package], kernel: Any, call: Call, chain: Sequence[Any]

@@ -3,6 +3,7 @@ functions."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -152,12 +153,30 @@ def evaluated(call: Call, config: Mapping[str, Any], heuristics: Sequence[Any]) 
 def _pre_hook(live: Live, tuner: Any, found: Found, call: Call) -> Any:
     """The hook of the tuner's configuration that a row is.  Raises Misfit where the tuner would not choose it."""
     config = next(_equal(tuner.configs, found.row.config), None)
+    if config is None and getattr(tuner, "early_config_prune", None) is not None:
+        kept = _pruned(tuner, call)  # It may change configurations, as to what the device has.
+        config = next(_equal(kept, found.row.config), None)
     if config is None and any(getattr(one, "pre_hook", None) for one in tuner.configs):
         raise Misfit("the configuration that was built is none of its tuner's, which have hooks")
     if config is not None:
         _check_pruning(live, tuner, config, call)
-        tuner.best_config = config
+    tuner.best_config = _as_config(tuner, found.row) if config is None else config
     return getattr(config, "pre_hook", None)
+
+
+def _as_config(tuner: Any, row: Row) -> Any:
+    """What a tuner's `best_config` is where its configurations lack that of a row."""
+    config = copy.copy(tuner.configs[0])
+    config.kwargs = {name: row.config[name] for name in config.kwargs if name in row.config}
+    for name in ("num_warps", "num_stages", "num_ctas"):
+        if name in row.config:
+            setattr(config, name, row.config[name])
+    return config
+
+
+def _pruned(tuner: Any, call: Call) -> Sequence[Any]:
+    """The configurations that a library keeps for a call."""
+    return tuner.early_config_prune(tuner.configs, dict(zip(tuner.arg_names, call.args)), **call.all_kwargs)
 
 
 def remembered_choice(tuner: Any, row: Row) -> tuple[Any, ...]:
@@ -167,6 +186,11 @@ def remembered_choice(tuner: Any, row: Row) -> tuple[Any, ...]:
     if config is None or getattr(config, "pre_hook", None) is not None:
         return ()
     return (config, "pre_hook"), (tuner, "best_config", config)
+
+
+def is_choice(config: Any, row: Row) -> bool:
+    """Whether a row is built with a tuner's configuration."""
+    return any(_equal([config], row.config))
 
 
 def _equal(configs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[Any]:
@@ -180,12 +204,10 @@ def _equal(configs: Sequence[Any], values: Mapping[str, Any]) -> Iterator[Any]:
 
 def _check_pruning(live: Live, tuner: Any, config: Any, call: Call) -> None:
     """Raises Misfit where the library takes a configuration out for these arguments; it is asked once for each key."""
-    prune = getattr(tuner, "early_config_prune", None)
-    if prune is None:
+    if getattr(tuner, "early_config_prune", None) is None:
         return
     key = (id(config), tuning_key(tuner, call.args, call.kwargs))
     if key not in live.kept:
-        kept = prune(tuner.configs, dict(zip(tuner.arg_names, call.args)), **call.all_kwargs)
-        live.kept[key] = any(one is config for one in kept)
+        live.kept[key] = any(one is config for one in _pruned(tuner, call))
     if not live.kept[key]:
         raise Misfit("its tuner takes the configuration that was built out for these arguments")

@@ -25,7 +25,7 @@ from kbuild.aot.manifest.kinds import ConstexprKind
 from kbuild.aot.manifest.model import Argument, Axis, Value, source_path
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader
-from kbuild.aot.syntax import syntax_tree
+from kbuild.aot.syntax import module_functions, syntax_tree
 from kbuild.options import DEFAULTS, by_name, options
 
 Entry = Mapping[str, Any]
@@ -82,8 +82,7 @@ class DecoratedKernel:
         """What the decorators say; heuristics that a manifest cannot say are noted as mistakes."""
         tree = syntax_tree(source_path(self.source, self.reader.root))
         evaluator = module_evaluator(tree, {self.name})
-        (node, *_) = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == self.name]
-        decorations = read_decorations(node, evaluator)
+        decorations = read_decorations(module_functions(tree)[self.name], evaluator)
         rows, obstacles = self._rows(decorations)
         wanted = {name: one for name, one in decorations.heuristics.items() if self._is_wanted(name)}
         first, *others = rows or [{}]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kbuild.aot.syntax import module_functions, module_statements
+
 _STEPS = 200_000
 _LARGEST = 1 << 64
 _LONGEST = 10_000
@@ -287,16 +289,15 @@ class Evaluator:
 def module_evaluator(tree: ast.Module, kernels: Collection[str]) -> Evaluator:
     """What gives the values of a module's literals; `kernels` are functions that cannot be called there."""
     constants: dict[str, list[ast.expr]] = {}
-    for node in tree.body:
+    for node, _ in module_statements(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
                 if isinstance(target, ast.Name):
                     constants.setdefault(target.id, []).append(node.value)
-    plain = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return Evaluator(
         {name: values[0] for name, values in constants.items() if len(values) == 1},
-        {node.name: node for node in plain if node.name not in kernels},
+        {name: node for name, node in module_functions(tree).items() if name not in kernels},
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction, KernelParameter
 from kbuild.aot.manifest.kinds import dotted_type
-from kbuild.aot.syntax import syntax_tree
+from kbuild.aot.syntax import module_functions, syntax_tree
 
 
 @lru_cache(maxsize=256)
@@ -19,7 +19,7 @@ def python_functions(path: Path) -> dict[str, KernelFunction]:
         module = syntax_tree(path)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error)) from None
-    return {node.name: _function(node) for node in module.body if isinstance(node, ast.FunctionDef)}
+    return {name: _function(node) for name, node in module_functions(module).items()}
 
 
 def _function(node: ast.FunctionDef) -> KernelFunction:

@@ -2,7 +2,7 @@
 
 A module's top level is read as a list of bindings.  Where a name is bound under a condition that cannot be
 decided (or in a `try`), all its bindings are kept in the order of preference, and the first that resolves is
-taken.
+taken.  Conditions on variables of the environment hold as where these are not set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from kbuild.compiler.frontend.evaluate import Evaluator
+from kbuild.compiler.frontend.evaluate import ConditionEvaluator, Evaluator
 from kbuild.compiler.frontend.sources import lookup, modules
 from kbuild.compiler.frontend.sources.aggregates import AggregateClass, is_aggregate
 from kbuild.compiler.frontend.sources.classes import ConstantClass, constant_class
@@ -62,6 +62,8 @@ class SourceModule:
         self.path = path
         self.tree = parse(path, text)
         self.bindings: dict[str, list[Binding]] = {}
+        self._hidden: dict[int, list[Binding]] = {}
+        """By the identity of an assignment, what its name was bound to before: `f = jit(f)` is made of that."""
         self.stars: list[ast.ImportFrom] = []
         self.cache: dict[str, Any] = {}
         self.evaluator = Evaluator(self, attribute, path)
@@ -100,7 +102,7 @@ class SourceModule:
 
     def _collect_if(self, statement: ast.If, conditional: bool) -> None:
         try:
-            holds = bool(self.evaluator.value(statement.test))
+            holds = bool(ConditionEvaluator(self, attribute, self.path).value(statement.test))
         except Unresolved:
             self._collect(statement.body, True)
             self._collect(statement.orelse, True)
@@ -108,6 +110,8 @@ class SourceModule:
             self._collect(statement.body if holds else statement.orelse, conditional)
 
     def _bind(self, name: str, binding: Binding, conditional: bool) -> None:
+        if isinstance(binding, ast.Assign):
+            self._hidden[id(binding)] = [*self.bindings.get(name, ())]
         if conditional:
             self.bindings.setdefault(name, []).append(binding)
         else:
@@ -126,20 +130,23 @@ class SourceModule:
         if candidates is None:
             return self._from_stars(name)
         self.cache[name] = _RESOLVING
-        first: Unresolved | None = None
         try:
-            for candidate in candidates:
-                try:
-                    found = self._value(name, candidate)
-                except Unresolved as error:
-                    first = first or error
-                else:
-                    if found is not None:
-                        self.cache[name] = found
-                    return found
+            found = self._first(name, candidates)
+            if found is not None:
+                self.cache[name] = found
+            return found
         finally:
             if self.cache.get(name) is _RESOLVING:
                 del self.cache[name]
+
+    def _first(self, name: str, candidates: Sequence[Binding]) -> Any:
+        """The value of the first of a name's bindings that has one."""
+        first: Unresolved | None = None
+        for candidate in candidates:
+            try:
+                return self._value(name, candidate)
+            except Unresolved as error:
+                first = first or error
         raise first or Unresolved(name)
 
     def _from_stars(self, name: str) -> Any:
@@ -170,8 +177,8 @@ class SourceModule:
     def _assigned(self, name: str, statement: ast.stmt) -> Any:
         assert isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
         value = statement.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name | ast.Attribute):
-            found = self._called(name, value)
+        if isinstance(value, ast.Call):
+            found = self._called(name, value, self._hidden.get(id(statement), []))
             if found is not None:
                 return found
         if isinstance(value, ast.Name | ast.Attribute):
@@ -183,9 +190,10 @@ class SourceModule:
             return constant
         return Plain(constant, Loc(self.path, statement.lineno, statement.col_offset + 1))
 
-    def _called(self, name: str, call: ast.Call) -> Any:
-        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`, `m = import_module("m")`."""
-        last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    def _called(self, name: str, call: ast.Call, before: Sequence[Binding]) -> Any:
+        """`f = jit(g)`, `f = autotune(...)(g)`, `Pair = namedtuple("Pair", "a b")`, `m = import_module("m")`; where g is f, it
+        is what that was bound to before."""
+        last = _last(call.func)
         if last == "import_module" and len(call.args) == 1 and isinstance(call.args[0], ast.Constant):
             return self.module(str(call.args[0].value))
         if last == "namedtuple" and len(call.args) == 2:
@@ -193,18 +201,29 @@ class SourceModule:
             return NamedTupleClass(
                 name, tuple(fields.replace(",", " ").split() if isinstance(fields, str) else fields)
             )
-        if (
-            last in ("jit", "constexpr_function")
-            and len(call.args) == 1
-            and isinstance(call.args[0], ast.Name | ast.Attribute)
-        ):
-            inner = self.evaluator.named(call.args[0])
-            if isinstance(inner, SourceFunction):
-                kind = "jit" if last == "jit" else "constexpr"
-                gluon = last == "jit" and is_gluon(call.func, self)
-                return make_function(inner.node, inner.file, inner.namespace, kind=kind, gluon=gluon)
+        return self._decorated(name, call, before)
+
+    def _decorated(self, name: str, value: ast.expr, before: Sequence[Binding]) -> Any:
+        """The function that an expression names, or makes of one by calling decorators; None where it does neither.  Those that
+        are not known (tuners, registries) are looked through, if they are made by a call."""
+        if isinstance(value, ast.Name | ast.Attribute):
+            is_hidden = isinstance(value, ast.Name) and value.id == name
+            return self._first(name, before) if is_hidden else self.evaluator.named(value)
+        if not isinstance(value, ast.Call) or len(value.args) != 1:
+            return None
+        function = value.func.func if isinstance(value.func, ast.Call) else value.func
+        last = _last(function)
+        is_marking = last in ("jit", "constexpr_function")
+        if not is_marking and not isinstance(value.func, ast.Call):
+            return None
+        inner = self._decorated(name, value.args[0], before)
+        if not isinstance(inner, SourceFunction):
+            return inner if is_marking else None
+        if not is_marking:
             return inner
-        return None
+        kind = "jit" if last == "jit" else "constexpr"
+        gluon = last == "jit" and is_gluon(function, self)
+        return make_function(inner.node, inner.file, inner.namespace, kind=kind, gluon=gluon)
 
     def _imported(self, statement: ast.ImportFrom, name: str) -> Any:
         base = self._absolute(statement)
@@ -229,6 +248,11 @@ class SourceModule:
         if place is None:
             raise UnresolvedModule(name)
         return _on_disk(place, name)
+
+
+def _last(function: ast.expr) -> str:
+    """The last of the names by which a function is called."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 class NamespacePackage:
@@ -334,6 +358,11 @@ def _load(path: str, changed: int, size: int) -> SourceModule:
             return SourceModule(path, stream.read())
     except UnicodeDecodeError as error:
         raise UsageError(f"{shown_path(path)} is not UTF-8 text: {error.reason}") from None
+
+
+def is_ambiguous(path: str, name: str) -> bool:
+    """Whether a file binds a name more than once, under conditions that it does not decide."""
+    return len(load_module(os.path.abspath(path)).bindings.get(name, ())) > 1
 
 
 def find_function(path: str, name: str) -> SourceFunction:

@@ -88,12 +88,12 @@ def iinfo(type_: object) -> IntegerLimits:
     return IntegerLimits(bits, (1 << bits - 1) - 1, -1 << bits - 1)
 
 
-def _module(name: str, floats: list[str], others: dict[str, str]) -> HostModule:
-    """A library with these types, and names of its own for some of them."""
+def _module(name: str, floats: list[str], others: dict[str, str], **more: HostModule) -> HostModule:
+    """A library with these types, names of its own for some of them, and modules."""
     types = {type_: NumberType(type_) for type_ in [*floats, *_INTEGERS]}
     types |= {other: types[type_] for other, type_ in others.items()}
     numbers = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e}
-    return HostModule(name, {**types, **numbers, "finfo": finfo, "iinfo": iinfo})
+    return HostModule(name, {**types, **numbers, **more, "finfo": finfo, "iinfo": iinfo})
 
 
 LIMITS = (HostModule, NumberType, FloatLimits, IntegerLimits)
@@ -109,6 +109,7 @@ _TORCH = _module(
         "int": "int32",
         "long": "int64",
     },
+    version=HostModule("torch.version", {"hip": None}),  # Kernels are compiled for CUDA.
 )
 _NUMPY = _module(
     "numpy", ["float16", "float32", "float64"], {"half": "float16", "single": "float32", "double": "float64"}

@@ -35,6 +35,7 @@ _EXTRA = frozenset(("triton.language.extra", "kbuild.language.extra"))
 _INDUCTOR = frozenset(("torch._inductor", "torch._inductor.runtime"))
 """The packages of torch with a module `triton_helpers`, which the kernels that torch.compile writes import."""
 _HELPERS = frozenset(f"{package}.triton_helpers" for package in _INDUCTOR)
+_TARGET_INFO = frozenset(("triton.language.target_info", "kbuild.language.target_info"))
 _CUDA = frozenset(
     ("triton.language.extra.cuda", "kbuild.language.extra.cuda", "triton.language.extra.cuda.utils")
 )
@@ -121,6 +122,7 @@ def is_known(name: str) -> bool:
         name in _LANGUAGE
         or name in _EXTRA
         or name in _CUDA
+        or name in _TARGET_INFO
         or name in _LIBDEVICE
         or name in _PACKAGES
         or name in _INDUCTOR
@@ -182,6 +184,8 @@ def member(module: str, name: str) -> Any:
             module=module,
             name=name,
         )
+    if module in _TARGET_INFO:
+        return _first(TABLES["target_info"].get(name), module=module, name=name)
     if module in _HELPERS:
         return _helper(module, name)
     if module in _INDUCTOR:
@@ -213,7 +217,7 @@ def _language(module: str, name: str) -> Any:
         return found
     if name in library.index():
         return library_function(name)
-    if name in ("core", "math", "standard", "random", "extra"):
+    if name in ("core", "math", "standard", "random", "extra", "target_info"):
         return PythonModule(f"{module.split('.language')[0]}.language.{name}")
     if name == "libdevice":
         return PythonModule("triton.language.extra.libdevice")

@@ -33,6 +33,8 @@ MODULES = (
     "tuned_kernels",
     "described",
     "described_kernels",
+    "owned",
+    "owned_kernels",
 )
 
 

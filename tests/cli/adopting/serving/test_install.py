@@ -73,6 +73,21 @@ def test_kernels_that_were_imported_before_are_served_as_well(world: World) -> N
     assert (library.add(x, x).numpy() == 2).all() and world.compiled() == 0
 
 
+def test_a_kernel_is_served_from_whichever_module_it_is_in(world: World) -> None:
+    """As those that a library writes into modules, whose names it makes up."""
+    file = world.folder / "tiny_ops/elementwise.py"
+    text = file.read_text()
+    (world.folder / "tiny_ops/generated.py").write_text(text)
+    (world.folder / "tiny_ops/changed.py").write_text(text.replace("tl.load(x + ", "-tl.load(x + "))
+    world.package.install(strict=True)
+    x = world.torch.tensor(np.ones(1000, np.float32))
+    assert (world.module("tiny_ops.generated").add(x, x).numpy() == 2).all() and world.compiled() == 0
+    with pytest.raises(
+        world.package.dispatch.NoVariantError, match=r"tiny_ops\.changed:add_kernel was not captured"
+    ):
+        world.module("tiny_ops.changed").add(x, x)
+
+
 def test_before_and_after_it_is_installed_triton_answers(world: World) -> None:
     x = world.torch.tensor(np.ones(1000, np.float32))
     world.library.add(x, x)
@@ -285,7 +300,9 @@ def test_a_launch_gives_what_callers_ask_of_a_compiled_kernel(world: World) -> N
     kernel = world.module("tiny_ops.rows").softmax_kernel
     made = kernel.run(x, x, 2048, 2048, BLOCK=2048, grid=(8,), warmup=True)
     assert not world.launched()
-    assert made.n_regs > 0 and made.metadata.num_warps == 8 and made.metadata.shared >= 0
+    assert (
+        made.n_regs > 0 and made.n_spills == 0 and made.metadata.num_warps == 8 and made.metadata.shared >= 0
+    )
     made[(8,)](x, x, 2048, 2048, 2048)
     assert world.launched() == ["softmax_kernel"]
     assert kernel[(8,)](x, x, 2048, 2048, BLOCK=2048) is made

@@ -56,13 +56,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from triton import Config, cdiv, next_power_of_2
+from triton.compiler import CompiledKernel
 from triton.language.extra.cuda.libdevice import tanh
 from triton.language.extra.libdevice import rsqrt
+from triton.language.target_info import cuda_capability_geq
 from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
+from triton.testing import do_bench, do_bench_cudagraph
+from triton.tools.ragged_tma import load_ragged
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+triton.set_allocator(lambda size, alignment, stream: None)
 exp = tl.math.exp
 pow = tl.extra.cuda.libdevice.pow
 TYPES = {tl.float16: 2, tl.bfloat16: 2, tl.float8e4nv: 1}
@@ -85,6 +90,12 @@ def kernel(x, n, BLOCK: tl.constexpr, STEP: tl.constexpr):
 @triton.constexpr_function
 def half(n):
     return n // 2
+
+
+def renamed(kernel, name):
+    made = JITFunction(kernel.fn, repr=lambda _: name)
+    made._unsafe_update_src(kernel.src.replace(kernel.__name__, name))
+    return made
 """
 
 
@@ -97,6 +108,12 @@ def test_what_libraries_use_at_import(world: World) -> None:
     assert (
         other.kernel.arg_names == ["x", "n", "BLOCK", "STEP"] and other.kernel.fn.fn.fn.__name__ == "kernel"
     )
+    assert [other.cuda_capability_geq(*one) for one in ((9,), (9, 0), (9, 1))] == [True, True, False]
+    assert other.tl.target_info.is_cuda() and not other.helper.is_gluon()
+    renamed = other.renamed(other.helper, "other")
+    assert renamed.src.startswith("def other(") and renamed.repr(None) == "other"
+    assert renamed.get_capture_scope()["exp"] is other.exp
+    assert other.helper.cache_key == other.helper.cache_key != other.kernel.fn.fn.cache_key
     assert [one.is_constexpr for one in other.helper.params] == [False, False, True, False]
     assert other.helper.params[1].do_not_specialize and other.helper.src.startswith("def helper(")
     assert other.driver.active.get_current_target() == ("cuda", 90, 32)
@@ -134,6 +151,7 @@ def test_types_stand_for_arrays_in_a_warmup(world: World) -> None:
     kernel, full = world.module("tiny_ops.rows").softmax_kernel, world.module("triton.language").float32
     for element, block in ((_HalfOfTorch(), 512), (full, 128)):
         made = kernel.warmup(element, element, block, block, BLOCK=block, grid=(1,))
+        assert isinstance(made, world.module("triton.compiler").CompiledKernel)
         assert made.n_regs > 0 and made.metadata.num_warps == 4
     assert not world.launched()
     with pytest.raises(world.package.dispatch.NoVariantError):
@@ -166,11 +184,16 @@ adopt.install()
 import torch
 import triton
 import torch._inductor.runtime.triton_compat as compat
-from torch.utils._triton import has_triton_package
+from torch.utils._triton import has_triton, has_triton_package
 
-assert triton.jit and not compat.HAS_TRITON and not has_triton_package()
+assert triton.jit and not compat.HAS_TRITON
+assert has_triton_package() and has_triton() == torch.cuda.is_available()
+names = {"__name__": "torch.compiler", "package": has_triton_package, "device": has_triton}
+assert not eval("package() or device()", names)
 twice = torch.compile(lambda x: x + x, backend="aot_eager")
 assert twice(torch.ones(3)).tolist() == [2, 2, 2]
+torch.cuda.is_available = lambda: True
+assert has_triton() and not eval("package() or device()", names)
 """
 
 

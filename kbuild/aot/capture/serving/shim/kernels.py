@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 import textwrap
@@ -43,18 +44,49 @@ class JITCallable:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.signature = inspect.signature(fn)
-        text = textwrap.dedent(inspect.getsource(fn))
+        self.raw_src, self.starting_line_number = inspect.getsourcelines(fn)
+        text = textwrap.dedent("".join(self.raw_src))
         found = re.search(r"^def\s+\w+\s*\(", text, re.MULTILINE)
         self.src = text[found.start() :] if found else text
         self.__name__, self.__qualname__ = fn.__name__, fn.__qualname__
         self.__module__, self.__doc__ = fn.__module__, fn.__doc__
         self.__globals__ = fn.__globals__
+        self.def_file_line_number, self.def_file_col_number = fn.__code__.co_firstlineno, 0
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Takes another text, as libraries write it that make kernels of others."""
+        self.src = text
+
+    def get_capture_scope(self) -> dict[str, Any]:
+        """The names that the function takes from around it."""
+        cells = zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ())
+        return {**self.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+
+    def is_gluon(self) -> bool:
+        """Whether it is of another language: there is none."""
+        return False
+
+    @property
+    def cache_key(self) -> str:
+        """By which libraries tell kernels apart: the digest of the text and of where it stands."""
+        place = f"{self.__module__}:{self.__qualname__}\0{self.src}"
+        return hashlib.sha256(place.encode()).hexdigest()
 
 
 class JITFunction(JITCallable, KernelInterface):
     """`@triton.jit`: a kernel, or a function that kernels call."""
 
-    def __init__(self, fn: Any, do_not_specialize: Sequence[int | str] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        fn: Any,
+        version: Any = None,
+        do_not_specialize: Sequence[int | str] | None = None,
+        do_not_specialize_on_alignment: Sequence[int | str] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+        repr: Callable[..., str] | None = None,
+        launch_metadata: Callable[..., Any] | None = None,
+    ) -> None:
         super().__init__(fn)
         free = do_not_specialize or ()
         self.params = [
@@ -65,9 +97,10 @@ class JITFunction(JITCallable, KernelInterface):
         self.arg_names = [one.name for one in self.params]
         self.constexprs = [one.num for one in self.params if one.is_constexpr]
         self.do_not_specialize = list(free)
-        self.launch_metadata = options.get("launch_metadata")
-        self.debug = options.get("debug")
-        self.noinline = options.get("noinline")
+        self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or ())
+        self.version, self.debug, self.noinline = version, debug, noinline
+        self.repr = repr or (lambda _: self.__name__)
+        self.launch_metadata = launch_metadata
         self.pre_run_hooks: list[Any] = []
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
@@ -145,24 +178,63 @@ class _Decorator(KernelInterface):
 
 
 class Autotuner(_Decorator):
-    """`@triton.autotune`, which tries nothing: its choice is looked up in a package."""
+    """`@triton.autotune`, which tries nothing: its choice is looked up in a package.
+
+    The parameters are those of Triton 3.6, and so are the attributes: tuners of libraries derive from it.
+    """
 
     def __init__(
-        self, fn: Any, arg_names: Sequence[str], configs: Sequence[Config], key: Sequence[str], **how: Any
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config],
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None,
+        restore_value: Sequence[str] | None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: int | None = None,
+        rep: int | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool = False,
     ) -> None:
         super().__init__(fn, arg_names)
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
         self.cache: dict[Any, Config] = {}
         self.best_config = self.configs[0]
-        prune = how.get("prune_configs_by") or {}
+        self.nargs: dict[str, Any] | None = None
+        prune = prune_configs_by or {}
         self.early_config_prune = prune.get("early_config_prune")
+        self.perf_model, self.configs_top_k = prune.get("perf_model"), prune.get("top_k", 1.0)
+        self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook = pre_hook or (lambda kwargs, reset_only=False: 0)
+        self.post_hook = post_hook or (lambda kwargs, exception: 0)
+        self.num_warmups, self.num_reps, self.use_cuda_graph = warmup, rep, use_cuda_graph
+        self.do_bench, self.cache_results = do_bench, cache_results
+
+    def prune_configs(self, kwargs: Mapping[str, Any]) -> Sequence[Config]:
+        """The configurations that the library's functions keep for a call, whose arguments by place `nargs` has."""
+        kept = self.configs
+        named = self.nargs or {}
+        if self.early_config_prune is not None:
+            kept = self.early_config_prune(kept, named, **kwargs)
+        if self.perf_model is not None:
+            most = self.configs_top_k
+            most = int(len(self.configs) * most) if isinstance(most, float) and most <= 1 else int(most)
+            model = self.perf_model
+            if len(kept) > most:
+                kept = sorted(kept, key=lambda one: model(**named, **kwargs, **one.all_kwargs()))[:most]
+        return kept
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Raises what the kernel raises: a package that is installed answers before."""
         return self.fn.run(*args, **{**self.configs[0].all_kwargs(), **kwargs})
 
-    def _bench(self, *_: Any, **__: Any) -> list[float]:
+    def _bench(self, *_: Any, config: Config, **__: Any) -> list[float]:
         raise RuntimeError(f"{self.__name__} cannot be tuned: Triton is not installed")
 
 
@@ -180,9 +252,23 @@ class Heuristics(_Decorator):
         return self.fn.run(*args, **kwargs)
 
 
-def autotune(configs: Sequence[Config], key: Sequence[str], **how: Any) -> Callable[[Any], Autotuner]:
+def autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+) -> Callable[[Any], Autotuner]:
     """`@triton.autotune`."""
-    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, **how)
+    how = (pre_hook, post_hook, prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results)
+    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, reset_to_zero, restore_value, *how)
 
 
 def heuristics(values: Mapping[str, Any]) -> Callable[[Any], Heuristics]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
+from kbuild.aot.capture.serving.compiled import Compiled
 from kbuild.aot.capture.serving.shim import kernels, language, tools, torch_view
 
 VERSION = "3.6.0"
@@ -22,7 +23,10 @@ _LANGUAGE = (
     "triton.language.extra.libdevice",
     "triton.language.extra.cuda",
     "triton.language.extra.cuda.libdevice",
+    "triton.language.target_info",
+    "triton.tools.ragged_tma",
 )
+"""Modules whose names are for kernels."""
 
 
 def is_absent() -> bool:
@@ -48,7 +52,9 @@ def put(launcher: Any) -> None:
             dtype=language.dtype,
             constexpr=language.constexpr,
         )
-    for name, names in _others(tools.DriverConfig(tools.Driver(launcher))).items():
+    driver = tools.Driver(launcher)
+    made["triton.language.target_info"].__dict__.update(tools.target_info(driver))
+    for name, names in _others(tools.DriverConfig(driver)).items():
         made[name] = ModuleType(name)
         made[name].__dict__.update(names)
     _place(made)
@@ -60,7 +66,9 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
     compiling = _of_kernels(
         "ConstexprFunction", "JITCallable", "JITFunction", "KernelInterface", "KernelParam"
     )
-    errors = {name: type(name, (Exception,), {}) for name in ("OutOfResources", "AutotunerError")}
+    names = ("OutOfResources", "PTXASError", "AutotunerError", "InterpreterError")
+    errors = {name: type(name, (Exception,), {}) for name in names}
+    compiled = {"CompiledKernel": Compiled, "CompilationError": type("CompilationError", (Exception,), {})}
     shared = {
         **_of_kernels("Config", "JITFunction", "KernelInterface", "autotune", "heuristics"),
         "OutOfResources": errors["OutOfResources"],
@@ -73,6 +81,7 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
         "constexpr_function": kernels.ConstexprFunction,
         "TensorWrapper": tools.TensorWrapper,
         "reinterpret": tools.reinterpret,
+        "set_allocator": tools.set_allocator,
         "TritonError": RuntimeError,
         "__version__": VERSION,
         _MARK: True,
@@ -92,7 +101,12 @@ def _others(driver: tools.DriverConfig) -> dict[str, dict[str, Any]]:
         "triton.runtime.errors": errors,
         "triton.backends": {},
         "triton.backends.compiler": {"GPUTarget": tools.GPUTarget},
-        "triton.testing": {"do_bench": tools.do_bench},
+        "triton.compiler": compiled,
+        "triton.compiler.compiler": compiled,
+        "triton.testing": {
+            "do_bench": tools.do_bench,
+            "do_bench_cudagraph": tools.do_bench_cudagraph,
+        },
         "triton.tools": {},
         "triton.tools.tensor_descriptor": {"TensorDescriptor": tools.TensorDescriptor},
     }
@@ -108,6 +122,9 @@ def _place(made: dict[str, Any]) -> None:
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
         module.__path__ = []
         sys.modules[name] = module
+        for value in vars(module).values():
+            if isinstance(value, FunctionType):  # Those of Triton are no part of a kernel's digest.
+                value.__module__ = name
     for name, module in made.items():
         around, _, own = name.rpartition(".")
         if around and own not in sys.modules[around].__dict__:

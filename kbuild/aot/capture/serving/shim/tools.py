@@ -113,6 +113,17 @@ class Driver:
         return do_bench
 
 
+def target_info(driver: Driver) -> dict[str, Any]:
+    """The functions of `triton.language.target_info`, which the host calls as well."""
+    others = ("is_hip", "is_hip_cdna3", "is_hip_cdna4", "is_hip_gfx1250")
+    return {
+        "current_target": driver.get_current_target,
+        "is_cuda": lambda: True,
+        **dict.fromkeys(others, lambda: False),
+        "cuda_capability_geq": lambda major, minor=0: driver.get_device_capability() >= (major, minor),
+    }
+
+
 class DriverConfig:
     """`triton.runtime.driver`, whose `active` is the driver in use."""
 
@@ -153,6 +164,21 @@ def do_bench(
         return found[0] if len(found) == 1 else found
     found = {"min": times[0], "max": times[-1], "mean": sum(times) / len(times), "all": times}
     return found[return_mode] if return_mode in found else times[len(times) // 2]
+
+
+def do_bench_cudagraph(
+    fn: Callable[[], Any],
+    rep: int = 20,
+    grad_to_none: Sequence[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """As `do_bench`, for a call as it is launched from a graph: here with what launching it costs."""
+    return do_bench(fn, 1, rep, grad_to_none, quantiles, return_mode)
+
+
+def set_allocator(allocator: Any) -> None:
+    """Where Triton gets memory for kernels that describe tensors on the device: those of packages need none."""
 
 
 def _timed(torch: Any, fn: Callable[[], Any], scratch: Any) -> float:

@@ -1,15 +1,18 @@
 """What torch sees of Triton where only stand-ins are there: nothing.
 
 Torch's compiler makes kernels for Triton where it can import it, and takes modules of it that no library touches.  So torch is
-told what is true, that there is no Triton.
+told what is true, that there is no Triton.  Libraries that ask torch, as by `if has_triton():` around their kernels, are told
+what they are told by importing it.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 from kbuild.aot.capture.hook.finder import Finder
 
@@ -28,10 +31,26 @@ def hide() -> None:
 
 
 def _ask(module: ModuleType) -> None:
-    with _hidden():
-        has_triton = getattr(module, "has_triton_package", None)
-        if has_triton is not None:
-            has_triton()
+    for name in ("has_triton_package", "has_triton"):
+        asked = getattr(module, name, None)
+        if asked is not None:
+            with _hidden():
+                asked()
+            setattr(module, name, _by_caller(asked, name == "has_triton"))
+
+
+def _by_caller(asked: Callable[[], bool], needs_device: bool) -> Callable[[], bool]:
+    """A function of torch's that says whether there is Triton, for torch itself; for others, whether there is a device, if that
+    is asked as well."""
+
+    @functools.wraps(asked)
+    def has(*args: Any, **kwargs: Any) -> bool:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] == "torch":
+            return asked(*args, **kwargs)
+        return not needs_device or bool(sys.modules["torch"].cuda.is_available())
+
+    return has
 
 
 @contextmanager

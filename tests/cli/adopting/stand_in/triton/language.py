@@ -15,7 +15,7 @@ class dtype:
         self.name = name
 
 
-float16, float32 = dtype("fp16"), dtype("fp32")
+float16, float32, int32 = dtype("fp16"), dtype("fp32"), dtype("int32")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from triton.runtime.driver import driver
+from triton.runtime.jit import KernelInterface
 
 
 class Config:
@@ -27,12 +28,9 @@ class Config:
         return found
 
 
-class _Decorator:
+class _Decorator(KernelInterface):
     def __init__(self, fn: Any) -> None:
         self.fn, self.arg_names = fn, fn.arg_names
-
-    def __getitem__(self, grid: Any) -> Any:
-        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
     def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
         return self.run(*args, grid=grid, warmup=True, **kwargs)
@@ -42,23 +40,39 @@ class _Decorator:
 
 
 class Autotuner(_Decorator):
-    def __init__(self, fn: Any, configs: list[Config], key: list[str], prune: Any) -> None:
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: list[str],
+        configs: list[Config],
+        key: list[str],
+        reset_to_zero: Any,
+        restore_value: Any,
+        prune_configs_by: Any = None,
+    ) -> None:
         super().__init__(fn)
+        self.arg_names = arg_names
         self.configs, self.keys, self.cache = configs, key, dict[Any, Config]()
-        self.early_config_prune = (prune or {}).get("early_config_prune")
+        self.early_config_prune = (prune_configs_by or {}).get("early_config_prune")
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
         call = lambda: self.fn.run(*args, **meta, **config.all_kwargs()) and 0  # noqa: E731
-        return driver.active.get_benchmarker()(call, quantiles=(0.5,))
+        (time,) = driver.active.get_benchmarker()(call, quantiles=(0.5,))
+        # Large problems take the last configuration, small ones the first, if no test says which is the fastest.
+        bound = dict(zip(self.arg_names, args)) | meta
+        fastest = -1 if sum(bound[name] for name in self.keys) > 1000 else 0
+        is_fastest = config is self.configs[int(os.environ.get("STAND_IN_FASTEST", fastest))]
+        return [time if is_fastest else time + 1]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         bound = dict(zip(self.arg_names, args)) | kwargs
         key = tuple(bound[name] for name in self.keys)
         if len(self.configs) > 1 and key not in self.cache:
-            times = [self._bench(*args, config=config, **kwargs) for config in self.configs]
-            # Large problems take the last configuration, small ones the first, if no test says which is the fastest.
-            fastest = -1 if times and sum(key) > 1000 else 0
-            self.cache[key] = self.configs[int(os.environ.get("STAND_IN_FASTEST", fastest))]
+            kept, prune = self.configs, self.early_config_prune
+            if prune is not None:
+                kept = prune(kept, dict(zip(self.arg_names, args)), **kwargs)
+            times = [self._bench(*args, config=config, **kwargs) for config in kept]
+            self.cache[key] = kept[times.index(min(times))]
         self.best_config = config = self.cache[key] if len(self.configs) > 1 else self.configs[0]
         if config.pre_hook is not None:
             config.pre_hook(bound | config.all_kwargs())
@@ -76,7 +90,7 @@ class Heuristics(_Decorator):
 
 
 def autotune(configs: list[Config], key: list[str], prune_configs_by: Any = None) -> Any:
-    return lambda fn: Autotuner(fn, configs, key, prune_configs_by)
+    return lambda fn: Autotuner(fn, fn.arg_names, configs, key, None, None, prune_configs_by)
 
 
 def heuristics(values: dict[str, Any]) -> Any:

@@ -23,7 +23,15 @@ class KernelParam:
         self.is_constexpr = "constexpr" in str(param.annotation)
 
 
-class JITFunction:
+class KernelInterface:
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class JITFunction(KernelInterface):
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         text = textwrap.dedent(inspect.getsource(fn))
@@ -32,9 +40,6 @@ class JITFunction:
         self.params = [KernelParam(index, one) for index, one in enumerate(parameters)]
         self.arg_names = [one.name for one in self.params]
         self.kernels: dict[str, Any] = {}
-
-    def __getitem__(self, grid: Any) -> Any:
-        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
     def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         target = driver.active.get_current_target()
@@ -111,4 +116,4 @@ def jit(fn: Any) -> JITFunction:
     return JITFunction(fn)
 
 
-__all__ = ["JITFunction", "KernelParam", "constexpr", "jit"]
+__all__ = ["JITFunction", "KernelInterface", "KernelParam", "constexpr", "jit"]

@@ -177,7 +177,7 @@ def _known(
 ) -> _Known:
     """The task for a variant."""
     kernel = manifest.kernel(variant.kernel)
-    job = job_of(kernel, variant, sources, tools, {"ptxas": _fitted_to(options.ptxas)})
+    job = job_of(kernel, variant, sources, tools, {"ptxas": _version_of(options.ptxas)})
     launches = tuple(cases(kernel, variant))
     runs = tuple(options.wanted.of(runs_of(launches)))
     if not launches:
@@ -224,11 +224,13 @@ def _known(
     return _Known(task, digest([job.identity, *made, options.lenient, early]))
 
 
-def _fitted_to(ptxas: str | None) -> str:
-    """What the PTX for a ptxas owes to its version."""
-    from kbuild.compiler.backend.cubin import ptxas_guarantees  # Here, for it brings what runs programs.
+def _version_of(ptxas: str | None) -> str:
+    """The version of a ptxas, or the preferred one: PTX fits what that guarantees, and has more warps where that spills."""
+    # Here, for they bring what runs programs.
+    from kbuild.compiler.backend.cubin import ptxas_version
+    from kbuild.compiler.backend.ptxas_wheels import TESTED
 
-    return str(ptxas_guarantees(ptxas))
+    return ptxas_version(ptxas) if ptxas else TESTED[0]
 
 
 def tools_digest(directory: Path | None) -> str:

@@ -81,7 +81,9 @@ def test_a_dot_that_ptxas_serializes_is_reported_and_refused_by_an_option_or_a_v
         "-s",
         "a=*fp16:16,b=*fp16:16,c=*fp32:16",
         "-c",
-        "M=128,N=256,K=16,PRECISION=tf32",
+        "M=256,N=256,K=16,PRECISION=tf32",
+        "--num-warps",
+        "8",
         "-o",
         str(tmp_path),
     ]

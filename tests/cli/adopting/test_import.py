@@ -210,7 +210,7 @@ import triton
 import triton.language as tl
 import os
 
-if os.environ["FAST"] == "1":
+if os.environ['FAST'] == '1':
     @triton.jit
     def root(x):
         return tl.sqrt(x)
@@ -219,7 +219,7 @@ else:
     def root(x):
         return tl.sqrt_rn(x)
 
-SIZE = tl.constexpr(int(os.environ["SIZE"]))
+SIZE = tl.constexpr(int(os.environ['SIZE']))
 
 
 @triton.jit

@@ -55,9 +55,9 @@ def test_dots_in_flight_at_once_start_from_values_that_were_there_before_the_fir
 def too_large(**options: Any) -> kbuild.Artifact:
     """A dot whose sums alone are 256 registers of a thread, one more than there are."""
     signature = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16"}
-    constexprs = {"M": 128, "N": 256, "K": 16, "PRECISION": "tf32"}
+    constexprs = {"M": 256, "N": 256, "K": 16, "PRECISION": "tf32"}
     return kbuild.compile(
-        f"{DOTS}:dot_tile", signature=signature, constexprs=constexprs, num_warps=4, **options
+        f"{DOTS}:dot_tile", signature=signature, constexprs=constexprs, num_warps=8, **options
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kbuild import cli
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
@@ -36,6 +37,27 @@ MODULES = (
     "owned",
     "owned_kernels",
 )
+
+
+def adopted(folder: Path, ops: str, use: str) -> Path:
+    """A project that was captured, imported and built, with the wheel unpacked in `site`: `folder` is called as its library
+    is, with `_kernels` behind."""
+    library = folder / folder.name.removesuffix("_kernels")
+    library.mkdir(parents=True)
+    (library / "__init__.py").touch()
+    (library / "ops.py").write_text(ops)
+    (folder / "use.py").write_text(use)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(STAND_IN), str(folder)]))
+        patch.setenv("STAND_IN_GPU", "1")
+        assert cli.main(["capture", "-q", "--", sys.executable, "use.py"]) == 0
+        assert cli.main(["import", "-q", "capture.jsonl"]) == 0
+    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
+    assert not result.failures and result.wheel is not None
+    with zipfile.ZipFile(result.wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder
 
 
 @pytest.fixture(scope="session")

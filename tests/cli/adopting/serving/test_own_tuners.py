@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,35 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild import cli
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.manifest.load import load
 from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.conftest import STAND_IN
-from tests.cli.adopting.serving.conftest import taken
+from tests.cli.adopting.serving.conftest import adopted, taken
 from tests.cli.adopting.serving.own_library import OPS, USE
 from tests.cli.adopting.serving.tensors import Tensor
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was captured, imported and built, with the wheel unpacked in `site`."""
-    folder = tmp_path_factory.mktemp("owned") / "owned_kernels"
-    (folder / "owned").mkdir(parents=True)
-    for name, text in {"owned/__init__.py": "", "owned/ops.py": OPS, "use.py": USE}.items():
-        (folder / name).write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(STAND_IN), str(folder)]))
-        patch.setenv("STAND_IN_GPU", "1")
-        assert cli.main(["capture", "-q", "--", sys.executable, "use.py"]) == 0
-        assert cli.main(["import", "-q", "capture.jsonl"]) == 0
-    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    return adopted(tmp_path_factory.mktemp("owned") / "owned_kernels", OPS, USE)
 
 
 @pytest.fixture(scope="module")

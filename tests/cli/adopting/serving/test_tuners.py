@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 import sys
-import zipfile
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
@@ -18,13 +16,11 @@ import numpy as np
 import pytest
 
 from kbuild import cli
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
 from kbuild.aot.capture.records import read_captures
 from kbuild.aot.manifest.load import load
 from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.conftest import STAND_IN
-from tests.cli.adopting.serving.conftest import compiled, taken
+from tests.cli.adopting.serving.conftest import adopted, compiled, taken
 from tests.cli.adopting.serving.inductor import Program, put_inductor
 from tests.cli.adopting.serving.tensors import Tensor
 from tests.cli.adopting.serving.tuned_library import OPS, USE
@@ -32,22 +28,7 @@ from tests.cli.adopting.serving.tuned_library import OPS, USE
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was captured, imported and built, with the wheel unpacked in `site`."""
-    folder = tmp_path_factory.mktemp("tuned") / "tuned_kernels"
-    (folder / "tuned").mkdir(parents=True)
-    for name, text in {"tuned/__init__.py": "", "tuned/ops.py": OPS, "use.py": USE}.items():
-        (folder / name).write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(STAND_IN), str(folder)]))
-        patch.setenv("STAND_IN_GPU", "1")
-        assert cli.main(["capture", "-q", "--", sys.executable, "use.py"]) == 0
-        assert cli.main(["import", "-q", "capture.jsonl"]) == 0
-    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    return adopted(tmp_path_factory.mktemp("tuned") / "tuned_kernels", OPS, USE)
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,14 @@ where the text needs several times the registers that a thread may have, it spil
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import accumulate
 
 _VIRTUAL = re.compile(r"%r[ds]?\d+")
 """Virtual registers of 64, 16 and 32 bits; predicates have a file of their own."""
 
 
+@lru_cache(maxsize=2)  # How many warps there are, and how ptxas is asked, depend on it one after the other.
 def live_registers(ptx: str) -> int:
     """The most 32-bit registers whose first and last mention enclose one point of the text; one of 16 bits
     takes a whole one."""

@@ -50,12 +50,49 @@ def test_a_loop_is_tested_at_its_end_and_guarded():
     )
     # The carried i32 is never used: it has no phi.  Eight sums inside, eight after.
     assert text.count("phi i32") == 1 and text.count("phi float") == 16
-    assert "llvm.loop.unroll.disable" in text
 
 
 def test_a_loop_compiles_to_one_backward_branch():
     text = ptx(SUM, f"{X}, %n: i32 {{divisibility = 16}}")
-    assert_in_order(text, ["bra", "$L__BB0_2:", '.pragma "nounroll"', "ld.global.v4.b32", "bra \t$L__BB0_2;"])
+    assert_in_order(text, ["bra", "$L__BB0_2:", "ld.global.v4.b32", "bra \t$L__BB0_2;"])
+
+
+LOADS = """
+      %c0: i32 = arith.constant {value = 0}
+      %c1: i32 = arith.constant {value = 1}
+      %zero: f32 = arith.constant {value = 0.0}
+      %r: f32 = scf.for %c0, %n, %c1, init=[%zero] body(%i: i32, %a: f32) {
+        %p: !tt.ptr<f32> = tt.addptr %x, %i
+        %v: f32 = tt.load %p
+        %b: f32 = arith.addf %a, %v
+        scf.yield %b
+      }
+      tt.store %x, %r
+"""
+
+
+NESTED = """[%zero] body(%i: i32, %a: f32) {
+        %c: i32 = scf.for %c0, %n, %c1, init=[%c0] body(%j: i32, %d: i32) {
+          %e: i32 = arith.muli %d, %j
+          scf.yield %e
+        }"""
+
+
+def test_a_loop_that_waits_for_its_loads_is_left_to_ptxas():
+    """Which unrolls it, so that several iterations' loads are on their way: 0.54 of the speed without."""
+    assert '.pragma "nounroll"' not in ptx(LOADS, f"{X}, %n: i32")
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ("init=[%zero] body", "init=[%zero] {loop_unroll_factor = 1} body"),
+        ("[%zero] body(%i: i32, %a: f32) {", NESTED),
+    ],
+    ids=["the author unrolls it", "a loop is in it"],
+)
+def test_other_loops_are_not(given: str, changed: str):
+    assert '.pragma "nounroll"' in ptx(LOADS.replace(given, changed), f"{X}, %n: i32")
 
 
 def test_a_loop_that_runs_for_sure_has_no_guard():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kbuild.compiler.analysis import tensor_registers
 from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.core.emit import Chunk, Emitter
@@ -11,9 +12,14 @@ from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower, lower_block
 from kbuild.compiler.lower.core.words import from_word, per_word, to_word, word_type
 from kbuild.compiler.ops.control import Condition, For, If, Return, While, Yield
-from kbuild.compiler.ops.gpu import LocalDot, WarpIf
+from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal, AsyncWait, LocalDot, WarpIf
 from kbuild.compiler.ops.nvidia import WarpGroupDot
-from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.ops.tensor import Dot, Load
+
+_LONG = (For, While, Dot, LocalDot, WarpGroupDot, AsyncCopyGlobalToLocal, AsyncWait)
+"""What makes an iteration long, or has loads on their way already."""
+_FEW_WORDS = 8
+"""Words that a thread loads in an iteration, up to which more iterations' loads are worth their registers."""
 
 
 class Phis:
@@ -107,14 +113,31 @@ def _operands(emit: Emitter, values: Sequence[Value]) -> list[Sequence[str]]:
     return [emit.registers(value) for value in values]
 
 
-def unroll_disabled(emit: Emitter) -> str:
-    """Metadata that keeps LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done
-    already.  None in a kernel whose author has pipelined it himself, or not at all."""
-    if emit.explicit_layouts:
+def unroll_disabled(emit: Emitter, loop: For | None = None) -> str:
+    """Metadata that keep LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done
+    already.  None in a kernel whose author has pipelined it himself, or not at all, and for a loop that waits for
+    its own loads."""
+    if emit.explicit_layouts or (loop is not None and waits_for_loads(loop)):
         return ""
     number = len(emit.metadata)
     emit.metadata += [f"distinct !{{!{number}, !{number + 1}}}", '!{!"llvm.loop.unroll.disable"}']
     return f", !llvm.loop !{number}"
+
+
+def waits_for_loads(loop: For) -> bool:
+    """Whether a loop does little more than to load a few words and to use them at once.
+
+    Its iterations are as long as a load takes.  ptxas unrolls such a loop by four, where it decides itself, and then
+    has the loads of four iterations on their way; those of many words are as many by themselves.
+    """
+    body = list(loop.body.walk())
+    loads = [op.result for op in body if isinstance(op, Load)]
+    return (
+        bool(loads)
+        and loop.loop_unroll_factor is None
+        and not any(isinstance(op, _LONG) for op in body)
+        and sum(max(tensor_registers.words([value]), 1) for value in loads) <= _FEW_WORDS
+    )
 
 
 def counted_loop(
@@ -184,7 +207,7 @@ def lower_for(emit: Emitter, op: For) -> Results:
         has_dots = any(isinstance(inner, Dot | LocalDot | WarpGroupDot) for inner in op.body.walk())
         again = emit.compare(*_goes_on(lower_bound, upper, step, following, has_dots), type_)
         following_carried = _passed(emit, op.carried, yielded)
-        emit.branch(head, again, after, unroll_disabled(emit))
+        emit.branch(head, again, after, unroll_disabled(emit, op))
     _bring(emit, [induction, *carried], guard, [[lower_bound], *entering])
     _bring(emit, [induction, *carried], latch, [[following], *following_carried])
     emit.start_block(after)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from timed_memory import Place, compared_again, copies, differences, places, restore, size_of
+from timed_memory import Place, as_bytes, compared_again, copies, differences, places, restore, size_of
 from timed_request import Request, passed, request_of
 from timed_rows import TIMED, Row, Side
 from torch_clock import TorchClock
@@ -260,11 +260,14 @@ class _Clock(TorchClock):
 
     def __init__(self, torch: Any, found: Sequence[Place], before: Sequence[Any]) -> None:
         super().__init__(torch)
-        self._small = [pair for pair in zip(found, before) if size_of([pair[0]]) <= SMALL]
+        small = [(place.storage, kept) for place, kept in zip(found, before) if size_of([place]) <= SMALL]
+        self._places = [as_bytes(torch, storage) for storage, _ in small]
+        self._kept = [as_bytes(torch, kept) for _, kept in small]
 
     def flush(self) -> None:
-        for place, contents in self._small:
-            restore([place], [contents])
+        if self._places:
+            # By one kernel: copies of one storage after the other take the process longer than a kernel runs.
+            self._torch._foreach_copy_(self._places, self._kept)
         super().flush()
 
 

@@ -109,6 +109,11 @@ def difference(torch: Any, place: Place, before: Any, theirs: Any) -> Difference
     return sums.difference(place.argument)
 
 
+def as_bytes(torch: Any, storage: Any) -> Any:
+    """A storage as a tensor of bytes."""
+    return _elements(torch, storage, torch.uint8)
+
+
 def _elements(torch: Any, storage: Any, dtype: Any) -> Any:
     """A storage as a tensor of one dimension."""
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage)

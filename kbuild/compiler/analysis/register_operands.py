@@ -12,10 +12,10 @@ these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kbuild.compiler.analysis.carried import group_of
-from kbuild.compiler.ir.core import Func, Op, Value
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import I1, TensorType
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import LocalLoad
@@ -28,9 +28,8 @@ def register_operand(dot: WarpGroupDot) -> Value | None:
     return next((operand for operand in (dot.a, dot.b) if isinstance(operand.type, TensorType)), None)
 
 
-def operand_makers(func: Func) -> set[Op]:
-    """The operations of a function that make register operands of dots, or what these are made of."""
-    dots = [op for op in func.body.walk() if isinstance(op, WarpGroupDot)]
+def operand_makers(dots: Iterable[WarpGroupDot]) -> set[Op]:
+    """The operations that make the register operands of dots, or what these are made of."""
     work = [operand for dot in dots if (operand := register_operand(dot)) is not None]
     seen, makers = set(work), set[Op]()
     while work:

@@ -22,7 +22,7 @@ DOT = '%d: tensor<64x64xf32> = ttng.warp_group_dot %a, %tile, %sums {atom = "m64
 def makers(body: str) -> list[str]:
     """The hints of what the makers of a function's operands give, in program order."""
     module = parse_module(f"{HEAD}{body}\n  tt.return\n}}\n")
-    found: set[Op] = operand_makers(module.kernel)
+    found: set[Op] = operand_makers([op for op in module.kernel.body.walk() if isinstance(op, WarpGroupDot)])
     return [op.results[0].name for op in module.kernel.body.walk() if op in found]
 
 

@@ -20,7 +20,8 @@ which the loop knows the number.
 
 Where ptxas may overwrite operands in registers (`PtxasGuarantees.keeps_operands`), the dots that read some must have
 ended before the next operands are computed: ptxas puts those into the very registers that the dot in flight
-reads, however late the PTX copies them there.
+reads, however late the PTX copies them there.  So must they where the registers of a thread do not hold the sums and the
+operands of two iterations: what is computed early would be put into memory.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 
 from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
 from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
+from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.nesting import is_within
@@ -58,13 +60,18 @@ from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms.gpu.pipeline.loads import is_only_yielded
 from kbuild.targets.target import Target
 
+_MOST_WORDS = 240
+"""Registers of a thread, of at most 255, for the sums and operands of dots; the others have addresses and counters."""
+
 
 @gpu_pass
 def overlap_wgmma(module: Module, target: Target) -> None:
     """Make all dots of warpgroups asynchronous, and insert the waits."""
     for func in module.functions.values():
-        if any(isinstance(op, WarpGroupDot) and not op.is_async for op in func.body.walk()):
-            _Waits(frozenset() if target.ptxas.keeps_operands else operand_makers(func)).block(func.body, [])
+        dots = [op for op in func.body.walk() if isinstance(op, WarpGroupDot)]
+        if any(not dot.is_async for dot in dots):
+            refilled = {dot for dot in dots if not target.ptxas.keeps_operands or _fills_registers(dot)}
+            _Waits(refilled).block(func.body, [])
 
 
 @dataclass
@@ -97,10 +104,12 @@ class _PendingOp:
 class _Waits:
     """A walk in program order with the dots in flight, oldest first."""
 
-    def __init__(self, makers: Set[Op]) -> None:
+    def __init__(self, refilled: Set[WarpGroupDot]) -> None:
         self.slots = SlotNumbers()
-        self.makers = makers
-        """Operations whose results may take the place of operands that are still read."""
+        self.refilled = refilled
+        """Dots in whose register operands the next ones may be put while they are still read."""
+        self.makers = operand_makers(refilled)
+        """Operations whose results may take the place of those."""
 
     def block(self, block: Block, flights: list[_PendingOp]) -> list[_PendingOp]:
         """Walk a block; return what is in flight at its end."""
@@ -168,7 +177,7 @@ class _Waits:
         time."""
         if op is flight.dot and len(_tiles(flight.dot)) < 2:
             return True
-        if op in self.makers and _may_recompute_operand(op, flight.dot):
+        if op in self.makers and flight.dot in self.refilled and _may_recompute_operand(op, flight.dot):
             return True
         value = flight.value
         if value is not None and value in op.operands:
@@ -246,6 +255,12 @@ def is_only_yielded_by(terminator: Op, flight: _PendingOp) -> bool:
 
 def _tiles(dot: WarpGroupDot) -> list[Value]:
     return [operand for operand in (dot.a, dot.b) if isinstance(operand.type, MemDescType)]
+
+
+def _fills_registers(dot: WarpGroupDot) -> bool:
+    """Whether a thread does not have the registers for a dot's sums and two of its operands."""
+    operand = register_operand(dot)
+    return operand is not None and words([dot.result, operand, operand]) > _MOST_WORDS
 
 
 def _may_recompute_operand(maker: Op, dot: WarpGroupDot) -> bool:

@@ -50,11 +50,12 @@ def test_a_loop_is_tested_at_its_end_and_guarded():
     )
     # The carried i32 is never used: it has no phi.  Eight sums inside, eight after.
     assert text.count("phi i32") == 1 and text.count("phi float") == 16
+    assert "llvm.loop.unroll.disable" in text
 
 
 def test_a_loop_compiles_to_one_backward_branch():
     text = ptx(SUM, f"{X}, %n: i32 {{divisibility = 16}}")
-    assert_in_order(text, ["bra", "$L__BB0_2:", "ld.global.v4.b32", "bra \t$L__BB0_2;"])
+    assert_in_order(text, ["bra", "$L__BB0_2:", '.pragma "nounroll"', "ld.global.v4.b32", "bra \t$L__BB0_2;"])
 
 
 LOADS = """

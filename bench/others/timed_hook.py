@@ -36,6 +36,9 @@ MOST_BYTES = 6e9
 """Of the tensors of a launch that runs twice: two copies are made of them."""
 SMALL = 1 << 16
 """Bytes of memory that may be counters, and is restored before each launch that is timed."""
+LARGE = 1 << 28
+"""Bytes of tensors whose copies are given back to the device at once, with all that torch keeps for later.  What smaller
+ones leave there stays: a kernel that reads past its tensors, of which tests notice nothing, may fault."""
 ROUNDS = 12
 _ARGUMENTS = 9
 """What Triton's launcher takes before the kernel's arguments: grid, stream, function, packed metadata, launch metadata, and
@@ -239,7 +242,9 @@ class _Pair:
             try:
                 restore(found, before)
                 torch.cuda.synchronize()
-                torch.cuda.empty_cache()  # The copies were large, and other processes may need the memory.
+                before.clear()
+                if size_of(found) >= LARGE:
+                    torch.cuda.empty_cache()  # Other processes may need the memory.
             except Exception:  # As after an illegal access, which the command's own launch will meet.
                 self.is_lost = True
 

@@ -95,6 +95,8 @@ empty = torch.empty
 torch.empty = lambda *size, device=None, **how: empty(1, **how) if device == "cuda" else empty(*size, **how)
 torch.cuda.Event, torch.cuda.synchronize = Event, lambda: None
 torch.cuda.is_current_stream_capturing = lambda: False
+emptied = []
+torch.cuda.empty_cache = lambda: emptied.append(True)
 
 
 raised = [kbuild.KbuildError("no launch of this\\nand more"), torch.OutOfMemoryError("too much")]
@@ -177,6 +179,7 @@ hasty[(2,)](torch.zeros(16), BLOCK=16)
 sys.modules["timed_hook"].MOST_BYTES = 1 << 20
 hasty[(3,)](torch.zeros(1 << 20), BLOCK=16)
 held = torch.ones(1 << 16), torch.zeros(1)
+sys.modules["timed_hook"].LARGE = 1 << 18
 counted[(1,)](*held, BLOCK=16)
 assert not held[0].any() and held[1].item() == 1
 if sys.argv[1:] == ["lost"]:
@@ -187,6 +190,6 @@ elif sys.argv[1:] == ["child"]:
 else:
     assert subprocess.run([sys.executable, __file__, "child"]).returncode == 3
 assert sys.customized, "by the environment's own sitecustomize"
-print("done")
+print("done", len(emptied))
 sys.exit(5)
 """

@@ -16,7 +16,8 @@ leaves its process nothing more to do: `--only` leaves such kernels out.
     spills  bytes: stores of ours, local memory of a thread for Triton's
 
 Memory that kernels reach by addresses in memory alone is neither restored nor compared.  The exit code is 1 if a result
-differs by more than 2e-2 where Triton's has no NaN, and is the same (`unstable` where not) when Triton's kernel runs again.
+differs by more than 2e-2 where Triton's has no NaN, and is the same (`unstable` where not) when Triton's kernel runs again;
+unless Triton left a value undefined (`poison`), as it leaves a loop's variable after the loop.
 """
 
 from __future__ import annotations

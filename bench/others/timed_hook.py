@@ -36,6 +36,9 @@ MOST_BYTES = 6e9
 """Of the tensors of a launch that runs twice: two copies are made of them."""
 SMALL = 1 << 16
 """Bytes of memory that may be counters, and is restored before each launch that is timed."""
+LARGE = 1 << 28
+"""Bytes of tensors whose copies are given back to the device at once, with all that torch keeps for later.  What smaller
+ones leave there stays: a kernel that reads past its tensors, of which tests notice nothing, may fault."""
 ROUNDS = 12
 _ARGUMENTS = 9
 """What Triton's launcher takes before the kernel's arguments: grid, stream, function, packed metadata, launch metadata, and
@@ -131,13 +134,15 @@ class _Hook:
 
     def _run_both(self, kernel: Any, run: Launch, given: tuple[Any, ...]) -> None:
         pair = _Pair(kernel, run, given)
-        self._write(pair.row)
         try:
             with _during("request"):
                 pair.find_memory()
                 request = request_of(kernel, kernel.asked_options, pair.arguments)
+            self._begin(pair.row, "while ours was compiled")
             artifact = self._artifact(kernel, request)
+            self._begin(pair.row, "while other processes measured")
             with _during("launch"), self._alone():
+                self._begin(pair.row, "while both ran")
                 pair.run_both(artifact)
         except _Failure as failure:
             pair.row = replace(pair.row, kind=failure.kind, text=str(failure))
@@ -172,6 +177,10 @@ class _Hook:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    def _begin(self, row: Row, doing: str) -> None:
+        """Leave a row that says how far it came, should the process end before the next one."""
+        self._write(replace(row, text=doing))
+
     def _write(self, row: Row) -> None:
         with suppress(OSError), open(self._folder / f"{os.getpid()}.jsonl", "a") as file:
             file.write(row.line())
@@ -184,7 +193,7 @@ class _Pair:
         function = kernel.src.fn
         self.kernel = kernel
         self.arguments = dict(zip(function.arg_names, given[_ARGUMENTS:]))
-        self.row = Row(_name_of(function), tuple(map(int, given[:3])))
+        self.row = Row(_name_of(function), tuple(map(int, given[:3])), poison=_has_poison(kernel))
         """What is known so far."""
         self.is_lost = False
         """Whether the process can launch nothing more."""
@@ -233,7 +242,9 @@ class _Pair:
             try:
                 restore(found, before)
                 torch.cuda.synchronize()
-                torch.cuda.empty_cache()  # The copies were large, and other processes may need the memory.
+                before.clear()
+                if size_of(found) >= LARGE:
+                    torch.cuda.empty_cache()  # Other processes may need the memory.
             except Exception:  # As after an illegal access, which the command's own launch will meet.
                 self.is_lost = True
 
@@ -279,6 +290,11 @@ def _their_side(kernel: Any) -> Side:
     words = getattr(kernel, "n_spills", None)  # Local memory, four bytes each.
     spills = None if words is None else 4 * words
     return Side(getattr(kernel, "n_regs", None), spills, kernel.metadata.shared, kernel.metadata.num_warps)
+
+
+def _has_poison(kernel: Any) -> bool:
+    """Whether a value that is left undefined remains in Triton's IR: what nothing uses is gone from there."""
+    return "ub.poison" in getattr(kernel, "asm", {}).get("ttir", "")
 
 
 def _name_of(function: Any) -> str:

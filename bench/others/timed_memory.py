@@ -43,8 +43,10 @@ def places(arguments: Mapping[str, Any]) -> list[Place]:
     for name, value in arguments.items():
         for tensor in tensors(value):
             storage = tensor.untyped_storage()
-            if storage.nbytes():
-                found.setdefault(storage.data_ptr(), Place(name, tensor.dtype, storage))
+            known = found.get(storage.data_ptr())
+            # A tensor that came by DLPack has a storage of its own, which ends where the tensor does.
+            if storage.nbytes() > (known.storage.nbytes() if known else 0):
+                found[storage.data_ptr()] = Place(name, tensor.dtype, storage)
     return list(found.values())
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,6 @@ class Difference:
         """Whether Triton's differs from itself as well, as that of a kernel with a race or of one that reads what nobody
         wrote."""
         return self.differs and self.again > MOST
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether ours is to be blamed."""
-        return self.differs and not self.is_unstable
 
     def __str__(self) -> str:
         notes = [f"{self.argument} {self.relative:.1e}"]
@@ -87,11 +82,14 @@ class Row:
     there was too much of its tensors; or where it failed: `request`, `compile`, `launch`, `compare`, `time`, and `triton`
     for Triton's own launch."""
     text: str = ""
-    """Why it failed."""
+    """Why it failed; of a row that was begun, what is done: `while both ran`."""
     ours: Side | None = None
     theirs: Side | None = None
     differences: tuple[Difference, ...] = ()
     """Of arguments whose memory they wrote differently, or wrote NaNs to."""
+    poison: bool = False
+    """Whether Triton's code takes a value for which there is none, such as a loop's variable after the loop, so that what
+    it writes may be anything, and the same each time; ours is what Python would have."""
 
     @property
     def ratio(self) -> float:
@@ -108,7 +106,14 @@ class Row:
 
     @property
     def wrong(self) -> list[Difference]:
-        return [one for one in self.differences if one.is_wrong]
+        return [one for one in self.differences if self.verdict(one) == "wrong"]
+
+    def verdict(self, difference: Difference) -> str:
+        """What one of its differences is: `wrong`; `poison`, `unstable` or `nan`, where that is not ours to be blamed for;
+        or nothing, where it is rounding."""
+        if difference.differs:
+            return "poison" if self.poison else "unstable" if difference.is_unstable else "wrong"
+        return "nan" if difference.nans[1] and difference.odd else ""
 
     def line(self) -> str:
         """The row as a line of JSON."""
@@ -138,7 +143,7 @@ def _of_process(file: Path) -> Iterator[Row]:
             yield row
         begun = row if row.kind == BEGUN else None
     if begun is not None:
-        yield Row(begun.function, begun.grid, begun.problem, DIED, "the process ended while both ran")
+        yield replace(begun, kind=DIED, text=f"the process ended {begun.text}")
 
 
 def mean(values: Sequence[float]) -> float:
@@ -211,9 +216,9 @@ def table(rows: Sequence[Row], floor: float) -> str:
         lines += [f"wrong    {row.function} {_grid(row)}: {one}" for one in row.wrong]
     for row in rows:
         lines += [
-            f"{'nan' if one.nans[1] else 'unstable':8} {row.function} {_grid(row)}: {one}"
+            f"{verdict:8} {row.function} {_grid(row)}: {one}"
             for one in row.differences
-            if (one.nans[1] and one.odd) or one.is_unstable
+            if (verdict := row.verdict(one)) not in ("", "wrong")
         ]
     failed = Counter((row.kind, row.function, row.text) for row in rows if row.kind != TIMED)
     for (kind, name, text), count in failed.most_common():

@@ -34,12 +34,17 @@ def test_rows_are_read_as_they_were_written_and_what_was_begun_died(tmp_path: Pa
     ]
     lines = [line for row in rows for line in (Row(row.function, row.grid).line(), row.line())]
     (tmp_path / "1.jsonl").write_text("".join(lines))
-    (tmp_path / "2.jsonl").write_text(Row("a.py:h", (4, 1, 1), "q").line())
-    (tmp_path / "3.jsonl").write_text(Row("a.py:i", (1, 1, 1)).line() + rows[0].line()[:-20])
+    begun = [Row("a.py:h", (4, 1, 1), "q", text=f"while {doing}") for doing in ("others ran", "both ran")]
+    (tmp_path / "2.jsonl").write_text("".join(row.line() for row in begun))
+    waiting = Row("a.py:i", (1, 1, 1), "r", text="while others ran", poison=True)
+    (tmp_path / "3.jsonl").write_text(waiting.line() + rows[0].line()[:-20])
     (tmp_path / "claim").write_text("")
     found = timed_rows.read(tmp_path)
     assert found[:2] == rows
-    assert [(row.function, row.kind) for row in found[2:]] == [("a.py:h", "died"), ("a.py:i", "died")]
+    assert found[2:] == [
+        Row("a.py:h", (4, 1, 1), "q", "died", "the process ended while both ran"),
+        Row("a.py:i", (1, 1, 1), "r", "died", "the process ended while others ran", poison=True),
+    ]
 
 
 def test_a_function_has_the_mean_the_least_and_the_best_of_its_launches() -> None:
@@ -74,19 +79,21 @@ def test_the_table_says_first_what_is_wrong_then_what_failed() -> None:
         timed_row("a.py:theirs", 20, 22, differences=(Difference("x", 0.5, 7, (0, 7)),)),
         timed_row("a.py:race", 20, 24, differences=(Difference("x", 0.5, again=0.3),)),
         timed_row("a.py:both", 20, 23, differences=(Difference("x", 0.5, 0, (7, 7)),)),
+        timed_row("a.py:any", 20, 30, differences=(Difference("x", 0.5), Difference("y", 1e-3)), poison=True),
         Row("a.py:g", (1, 1, 1), kind="compile", text="no such thing"),
         Row("a.py:g", (2, 1, 1), kind="compile", text="no such thing"),
     ]
     lines = timed_rows.table(rows, 8).splitlines()
-    assert lines[:5] == [
+    assert lines[:6] == [
         "wrong    a.py:slow 7x1x1: y 3.0e-02",
         "wrong    a.py:odd 7x1x1: x 0.0e+00, 3 not finite on one side alone",
         "nan      a.py:theirs 7x1x1: x 5.0e-01, 7 not finite on one side alone, NaNs 0, Triton's 7",
         "unstable a.py:race 7x1x1: x 5.0e-01, Triton's once more 3.0e-01",
+        "poison   a.py:any 7x1x1: x 5.0e-01",
         "compile  a.py:g: no such thing (2 runs)",
     ]
-    assert [line.split()[-1] for line in lines[6:12]] == [
-        f"a.py:{name}" for name in ("slow", "odd", "theirs", "both", "race", "fast")
+    assert [line.split()[-1] for line in lines[7:14]] == [
+        f"a.py:{name}" for name in ("slow", "odd", "theirs", "both", "race", "any", "fast")
     ]
     assert "functions with wrong results: 2" in lines[-2]
 
@@ -222,9 +229,9 @@ def test_results_differ_by_what_was_written(torch: Any, dtype: str, monkeypatch:
     assert compared(torch, before, theirs, before.clone()).relative == 1.0
     assert compared(torch, before, of(nan, 1e4, 0, 0, 0, 0, inf), of(nan, 1e4, 0, 0, 0, 0, inf)).odd == 0
     found = compared(torch, before, theirs, of(nan, 1e4, 3, 4, nan, -inf, 0))
-    assert (found.odd, found.nans, found.is_wrong) == (2, (1, 0), True)
+    assert (found.odd, found.nans, found.differs) == (2, (1, 0), True)
     found = compared(torch, before, of(nan, 1e4, 3, 4, nan, nan, 0), of(nan, 1e4, 3, 4, nan, 5, 0))
-    assert (found.odd, found.nans, found.is_wrong) == (1, (1, 2), False)
+    assert (found.odd, found.nans, found.differs) == (1, (1, 2), False)
 
 
 def test_whole_numbers_differ_by_their_share(torch: Any) -> None:
@@ -263,6 +270,18 @@ def test_memory_is_that_of_all_arguments_once_and_whole(torch: Any) -> None:
     assert x.tolist() == [*range(8)] and y.tolist() == [*range(6)]
 
 
+def test_of_two_storages_at_one_address_the_larger_is_kept(torch: Any) -> None:
+    x = torch.arange(8.0)
+    part = torch.from_dlpack(x[:2])
+    assert part.untyped_storage().nbytes() == 8
+    for arguments in ({"part": part, "x": x}, {"x": x, "part": part}):
+        (place,) = timed_memory.places(arguments)
+        before = timed_memory.copies([place])
+        x[1] = x[5] = 9
+        timed_memory.restore([place], before)
+        assert (place.argument, x.tolist()) == ("x", [*range(8)])
+
+
 def test_processes_of_a_command_run_each_kernel_twice(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,7 +294,8 @@ def test_processes_of_a_command_run_each_kernel_twice(
     command = ["--", sys.executable, "use.py"]
     assert timed.main(["--floor", "0", "--json", "rows.json", "--table", "table.txt", *command]) == 1
     out, err = capfd.readouterr()
-    assert "done" in out and "the command ended with code 5" in out, err
+    assert "done 1\n" in out, "the cache of torch was emptied for one launch, whose tensors were large"
+    assert "the command ended with code 5" in out, err
     rows = json.loads(Path("rows.json").read_text())
     folder = tmp_path.name
     found = [
@@ -291,6 +311,7 @@ def test_processes_of_a_command_run_each_kernel_twice(
         ("hasty", 1, "launch"),
         ("hasty", 2, "memory"),
         ("hasty", 3, "large"),
+        ("poisoned", 1, "timed"),
         ("refused", 1, "compile"),
         ("unstable", 1, "timed"),
         ("wrong", 1, "timed"),
@@ -298,6 +319,8 @@ def test_processes_of_a_command_run_each_kernel_twice(
     table = Path("table.txt").read_text()
     assert table.startswith(f"wrong    {folder}/library.py:wrong 1x1x1: x 5.0e-01\n")
     assert f"unstable {folder}/library.py:unstable 1x1x1: x 5.0e-01, Triton's once more 1.0e+00\n" in table
+    assert f"poison   {folder}/library.py:poisoned 1x1x1: x 5.0e-01\n" in table
+    assert f"died     {folder}/library.py:deadly: the process ended while both ran\n" in table
     assert "launch   " in table and "no launch of this\n" in table and "no_such_function" in table
     by_name = {name: row for (name, _, _), row in zip(found, rows)}
     assert by_name["add"]["ours"]["us"] > 1000 and by_name["add"]["ours"]["registers"] > 0

@@ -35,6 +35,13 @@ def unstable(x, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def poisoned(x, BLOCK: tl.constexpr):
+    for i in range(2):
+        pass
+    tl.store(x + tl.arange(0, BLOCK), i)
+
+
+@triton.jit
 def refused(x, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), tl.no_such_function(BLOCK))
 
@@ -67,7 +74,7 @@ import torch
 from triton import compiler
 
 import kbuild
-from library import add, counted, deadly, double, hasty, lost, refused, unstable, wrong
+from library import add, counted, deadly, double, hasty, lost, poisoned, refused, unstable, wrong
 
 
 class Event:
@@ -88,6 +95,8 @@ empty = torch.empty
 torch.empty = lambda *size, device=None, **how: empty(1, **how) if device == "cuda" else empty(*size, **how)
 torch.cuda.Event, torch.cuda.synchronize = Event, lambda: None
 torch.cuda.is_current_stream_capturing = lambda: False
+emptied = []
+torch.cuda.empty_cache = lambda: emptied.append(True)
 
 
 raised = [kbuild.KbuildError("no launch of this\\nand more"), torch.OutOfMemoryError("too much")]
@@ -122,6 +131,7 @@ theirs = {
     "add": lambda x, y, out, n, BLOCK: out.copy_(x + y),
     "double": lambda x, n, BLOCK: x.mul_(2),
     "wrong": lambda x, BLOCK: x.fill_(1),
+    "poisoned": lambda x, BLOCK: x.fill_(2),
     "refused": lambda x, BLOCK: x.fill_(2),
     "hasty": lambda x, BLOCK: x.fill_(3),
     "counted": lambda x, done, BLOCK: count(x, done),
@@ -133,12 +143,14 @@ ours = {
     "add": lambda x, y, out, n: (time.sleep(0.001), out.copy_(x + y)),
     "double": lambda x, n: x.mul_(2),
     "wrong": lambda x: x.fill_(1.5),
+    "poisoned": lambda x: x.fill_(1),
     "hasty": fails,
     "counted": lambda x, done: count(x, done),
     "deadly": lambda x: os._exit(3),
     "lost": lambda x: lose(),
 }
 compiler.effects.update(theirs)
+compiler.CompiledKernel.asm = property(lambda self: {"ttir": f"{self.src.name}: ub.{self.src.name[:6]} : i32"})
 
 
 class Loaded:
@@ -162,10 +174,12 @@ for kernel, value in ((wrong, 1), (refused, 2), (hasty, 3)):
     kernel[(1,)](held, BLOCK=16)
     assert (held == value).all(), "what Triton's kernel makes of it"
 unstable[(1,)](torch.zeros(16), BLOCK=16)
+poisoned[(1,)](torch.zeros(16), BLOCK=16)
 hasty[(2,)](torch.zeros(16), BLOCK=16)
 sys.modules["timed_hook"].MOST_BYTES = 1 << 20
 hasty[(3,)](torch.zeros(1 << 20), BLOCK=16)
 held = torch.ones(1 << 16), torch.zeros(1)
+sys.modules["timed_hook"].LARGE = 1 << 18
 counted[(1,)](*held, BLOCK=16)
 assert not held[0].any() and held[1].item() == 1
 if sys.argv[1:] == ["lost"]:
@@ -176,6 +190,6 @@ elif sys.argv[1:] == ["child"]:
 else:
     assert subprocess.run([sys.executable, __file__, "child"]).returncode == 3
 assert sys.customized, "by the environment's own sitecustomize"
-print("done")
+print("done", len(emptied))
 sys.exit(5)
 """

@@ -146,6 +146,14 @@ def loop_variable_afterwards(n, m):
 
 
 @kbuild.jit
+def loop_variable_after_counting_down(n, m):
+    i = 40
+    for i in range(n + 9, 3, -3):
+        m += i
+    return i + m
+
+
+@kbuild.jit
 def factorial(n, depth: tl.constexpr):
     if depth == 0:
         return n

@@ -247,7 +247,7 @@ def test_conversions_in_rounds_keep_every_element(seed):
         assert scratch_bytes(op, 1 << warps) <= max(1, whole // share)
 
 
-@pytest.mark.parametrize("warps", [0, 2])
+@pytest.mark.parametrize("warps", [0, 2, 4])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_functions_that_do_not_commute(shape, warps):
     """`execute` asserts that all holders of a result have the same."""
@@ -280,12 +280,38 @@ def affine_prefixes(parts: Sequence[np.ndarray], axis: int, reverse: bool) -> li
     return [np.flip(x, axis) for x in results] if reverse else results
 
 
-def test_order_is_kept_where_the_layout_goes_along_the_axis():
+@pytest.mark.parametrize("warps", [2, 3, 4, 5])
+def test_order_is_kept_where_the_layout_goes_along_the_axis(warps):
     """Registers lowest, then lanes, then warps: the reduction of a function that does not commute is exact."""
-    rng, layout = np.random.default_rng(5), blocked([512], [4], [32], [4], [0])
+    rng, layout = np.random.default_rng(5), blocked([128 << warps], [4], [32], [1 << warps], [0])
     inputs = operands(layout, [I32, I32], rng)
-    found = execute(Reduce(tuple(inputs), 0, combine([I32, I32], affine)), 2, inputs)[0]
+    found = execute(Reduce(tuple(inputs), 0, combine([I32, I32], affine)), warps, inputs)[0]
     assert found == [prefix[-1] for prefix in affine_prefixes([*inputs.values()], 0, False)]
+
+
+def dear(build: Builder, arguments: list[Value]) -> list[Value]:
+    """The larger value, found 16 times."""
+    left, right = arguments
+    for _ in range(16):
+        left = build.add(rows.MaxSI(left, right)).result
+    return [left]
+
+
+@pytest.mark.parametrize(
+    "type_, function, warps, shuffles, reads",
+    [
+        (F32, apply(rows.AddF), 3, 5, 2),  # All slots by each thread, in vectors of four.
+        (F32, apply(rows.AddF), 4, 5 + 4, 1),
+        (I32, dear, 1, 5, 1),
+        (I32, dear, 3, 5 + 3 + 1, 1),  # Three combinations in the place of seven, and one result passed on.
+    ],
+)
+def test_lanes_combine_what_warps_have_found_where_that_costs_less(type_, function, warps, shuffles, reads):
+    layout = blocked([32 << warps], [1], [32], [1 << warps], [0])
+    inputs = operands(layout, [type_], np.random.default_rng(6))
+    _, machine = execute(Reduce(tuple(inputs), 0, combine([type_], function)), warps, inputs)
+    found = sum(count for name, count in machine.count.items() if "shfl" in name), machine.count["load"]
+    assert found == (shuffles, reads)
 
 
 @pytest.mark.parametrize("warps", [0, 2])

@@ -1,19 +1,20 @@
 """Reductions: registers combined within the thread, then lanes by shuffles, then warps through shared memory.
 
 A function that does not visibly commute must not be applied in another order by each holder of a copy.  Over
-lanes it is combined into the lowest lane, whose result the others then read; slots of warps are combined in
-one order by all.
+lanes it is combined into the lowest lane, whose result the others then read; slots of warps are combined so, too,
+or in one order by all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce, storage_bytes
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, IntType, Type
 from kbuild.compiler.lower.collective.partials import (
+    VECTOR_BYTES,
     Combine,
     Partial,
     collect,
@@ -33,9 +34,10 @@ CHAINS = 4
 """Independent sums that a thread keeps: enough to hide the latency of an addition.  Chains longer than those of a
 balanced tree allow a multiplication to be contracted with the addition that uses it."""
 ALL_LANES = 31
-MANY_SLOTS = 16
-"""From this number of warps on, a thread does not read all of their partials: 32 threads would issue 32 times as many
-reads, and a shuffle costs less than what four reads of 16 bytes and their additions do."""
+_TRIP = 4
+"""What a shuffle costs, or a read of shared memory: a multiprocessor begins one a cycle, and four additions."""
+_LONG = 8
+"""What a division costs, or a function."""
 
 _REDUX: dict[type, tuple[str, str]] = {
     rows.AddI: ("add", "zext"),
@@ -132,10 +134,10 @@ def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> 
 
 
 def _over_warps(combine: Combine, exchange: Exchange, scratch: int, members: Sequence[int]) -> list[Partial]:
-    """For some partials the slots of the element combined: by each thread, or where they are many and the same
-    for all lanes by a warp together, a slot for each lane."""
+    """For some partials the slots of the element combined: by each thread, or by a warp together, a slot for each
+    lane."""
     emit = combine.emit
-    if exchange.slots < MANY_SLOTS or any(exchange.lane_elements) or not combine.commutes:
+    if not _goes_by_lane(combine, exchange):
         return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch, members)]
     partials = collect_by_lane(emit, exchange, combine.types, scratch, members)
     write = _redux(emit, combine) if type(only_op(combine.block)) in _REDUX_FLOATS else None
@@ -144,7 +146,29 @@ def _over_warps(combine: Combine, exchange: Exchange, scratch: int, members: Seq
     for bit in range(len(exchange.warp_bits)):
         received = shuffled(emit, partials, combine.types, str(1 << bit))
         partials = [combine(own, other) for own, other in zip(partials, received)]
+    if not combine.commutes:  # Only the first lane has combined them in order.
+        partials = shuffled(emit, partials, combine.types, "0", "idx")
     return partials
+
+
+def _goes_by_lane(combine: Combine, exchange: Exchange) -> bool:
+    """Whether it costs less that each lane reads one slot, and lanes combine them by shuffles, than that each thread reads
+    and combines them all.  The lanes have to hold the same elements."""
+    if any(exchange.lane_elements):
+        return False
+    function = sum(map(_cost, combine.block.walk()))
+    reads = sum(-(-exchange.slots * storage_bytes(type_) // VECTOR_BYTES) for type_ in combine.types)
+    alone = _TRIP * reads + (exchange.slots - 1) * function
+    trip = _TRIP * len(combine.types)
+    together = trip + len(exchange.warp_bits) * (trip + function) + (0 if combine.commutes else trip)
+    return together < alone
+
+
+def _cost(op: Op) -> int:
+    """What an operation on a partial costs, in additions."""
+    if isinstance(op, rows.Constant) or not op.results:
+        return 0
+    return 1 if getattr(op, "llvm", "") or isinstance(op, rows.CmpI | rows.CmpF) else _LONG
 
 
 def _redux(emit: Emitter, combine: Combine) -> Callable[[str], str] | None:

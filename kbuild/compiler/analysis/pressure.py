@@ -27,6 +27,9 @@ _ALIVE = 48
 _SHARE, _OTHERS = 0.75, 32
 """What ptxas needs of the registers that are alive in the order of the operations; and registers for addresses and
 counters."""
+_ON_THE_WAY = 64 << 10
+"""Bytes that a multiprocessor has to have asked memory for to be given them as fast as it can: what comes within a
+microsecond, and half as much again."""
 _MOVES = (ConvertLayout, LocalAlloc, LocalStore)
 
 Count = Callable[[Iterable[Value]], float]
@@ -46,22 +49,36 @@ def resident_programs(func: Func, warps: int, limits: Limits) -> int | None:
 
     Without loops other programs' loads are on their way meanwhile: there many programs with few registers do better.
     """
-    loops = [op for op in func.body.walk() if isinstance(op, For | While)]
-    if max((_loaded(loop) for loop in loops), default=0.0) < _LOADED:
-        return None
+    loops = [
+        op for op in func.body.walk() if isinstance(op, For | While) and _elements(_loaded(op)) >= _LOADED
+    ]
     bodies = [body for loop in loops for body in loop.regions]
-    alive = max(
+    within = (
         alive
         for op, alive in pressure(func, _data).items()
         if any(is_within(op.parent_block, body) for body in bodies)
     )
+    alive = max(within, default=0.0)
     if alive < _ALIVE:
         return None
     registers = min(limits.registers_for(32 * warps), int(_SHARE * alive) + _OTHERS)
     registers += -registers % 8
     # One that nearly fits is let in: losing it costs more than a few delayed loads.
     fitting = -(-limits.register_file // (32 * warps * registers))
+    if all(_two_suffice(loop, warps, limits) for loop in loops):
+        fitting = max(2, fitting)
     return max(1, min(fitting, limits.programs(func.attrs.get("shared", 0), warps)))
+
+
+def _two_suffice(loop: Op, warps: int, limits: Limits) -> bool:
+    """Whether two programs, each with half of the registers, have enough loads of a loop on their way.
+
+    A program that is alone has nobody to load while it begins, ends, or waits at a barrier.
+    """
+    threads = 2 * 32 * warps
+    carried = words(value for body in loop.regions for value in body.arguments)
+    room = limits.registers_for(threads) - _OTHERS - carried
+    return 4 * threads * min(room, words(_loaded(loop))) >= _ON_THE_WAY
 
 
 def _data(values: Iterable[Value]) -> float:
@@ -69,15 +86,16 @@ def _data(values: Iterable[Value]) -> float:
     return words(value for value in values if not is_pointer(value.type))
 
 
-def _loaded(loop: Op) -> float:
-    """How many elements of tensors an iteration loads to compute with, and not only to store them to shared memory,
-    before a barrier that ptxas does not pass."""
-    loads = (op for region in loop.regions for op in region if isinstance(op, Load))
-    types = (
-        op.results[0].type
-        for op in loads
-        if not all(isinstance(user, _MOVES) for user in op.results[0].users)
-    )
+def _loaded(loop: Op) -> list[Value]:
+    """What an iteration loads to compute with, and not only to store it to shared memory, before a barrier that ptxas
+    does not pass."""
+    loads = (op.results[0] for region in loop.regions for op in region if isinstance(op, Load))
+    return [value for value in loads if not all(isinstance(user, _MOVES) for user in value.users)]
+
+
+def _elements(values: Iterable[Value]) -> int:
+    """How many elements of tensors a thread has."""
+    types = (value.type for value in values)
     return sum(
         len(t.layout.unique_registers()) for t in types if isinstance(t, TensorType) and t.layout is not None
     )

@@ -6,6 +6,7 @@ import pytest
 
 import kbuild
 from kbuild.compiler.analysis.pressure import resident_programs
+from kbuild.compiler.ir.core import Func
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.targets import find_target
 
@@ -44,6 +45,54 @@ def test_loops_that_load_much_have_the_registers_for_it() -> None:
 @pytest.mark.parametrize(("size", "looping"), [(256, True), (4096, False)])
 def test_few_loads_and_straight_code_are_left_to_ptxas(size: int, looping: bool) -> None:
     assert resident_programs(function(size, looping), 4, LIMITS) is None
+
+
+def rows(size: int, parts: int, also: str = "") -> Func:
+    """A program of 512 threads with a loop that loads and adds up tensors of `size` elements, and perhaps another loop."""
+    tensor = f"tensor<{size}xf32, #b>"
+    loads = "\n".join(f"    %x{i}: {tensor} = tt.load %p{i}" for i in range(parts))
+    sums = "\n".join(f"    %s{i + 1}: {tensor} = arith.addf %s{i}, %x{i}" for i in range(parts))
+    pointers = ", ".join(f"%p{i}: tensor<{size}x!tt.ptr<f32>, #b>" for i in range(parts))
+    return parse_module(f"""\
+#b = blocked{{sizePerThread=[4], threadsPerWarp=[32], warpsPerCTA=[16], order=[0]}}
+tt.func @f(%n: i32, %z: {tensor}, {pointers}) attributes {{num_warps = 16}} {{
+  %c0: i32 = arith.constant {{value = 0}}
+  %c1: i32 = arith.constant {{value = 1}}
+{also}
+  scf.for %c0, %n, %c1 body(%i: i32) {{
+{loads}
+    %s0: {tensor} = arith.addf %z, %z
+{sums}
+    tt.store %p0, %s{parts}
+    scf.yield
+  }}
+  tt.return
+}}
+""").kernel
+
+
+def test_a_program_is_not_alone_where_two_have_enough_loads_on_their_way() -> None:
+    assert resident_programs(rows(16384, 3), 16, LIMITS) == 2
+
+
+def test_one_program_stays_alone_where_halves_of_the_registers_are_too_few() -> None:
+    assert resident_programs(function(65536, looping=True), 4, LIMITS) == 2
+    assert resident_programs(function(65536, looping=True), 8, LIMITS) == 1
+
+
+CARRIES = """\
+  %w: tensor<16384xf32, #b> = arith.constant {value = 0.0}
+  %k: tensor<16384xf32, #b> = scf.for %c0, %n, %c1, init=[%w] body(%j: i32, %c: tensor<16384xf32, #b>) {
+    %a: tensor<16384xf32, #b> = arith.addf %c, %c
+    %b: tensor<16384xf32, #b> = arith.mulf %a, %c
+    scf.yield %b
+  }"""
+
+
+def test_loops_that_load_little_do_not_count() -> None:
+    assert resident_programs(rows(2048, 5), 16, LIMITS) == resident_programs(
+        rows(2048, 5, CARRIES), 16, LIMITS
+    )
 
 
 SOURCE = """\

@@ -22,7 +22,9 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.access import atomic_width, neighbours
 from kbuild.compiler.analysis.axis_info import AxisInfo
+from kbuild.compiler.analysis.bounds import bounds_of
 from kbuild.compiler.analysis.carried import carried_groups
+from kbuild.compiler.analysis.polynomials import Along, Polynomial, Polynomials
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
@@ -45,7 +47,8 @@ WIDEST_BITS = 128
 RUN = 2
 """Vectors of its threads that a warp has in a row where it has several: 1 KB, which memory gives a little faster
 than two pieces of 512 bytes far from each other.  Not for a shape that is accessed inside of loops or branches,
-too: what goes in and out of them shall have one layout."""
+too: what goes in and out of them shall have one layout.  Nor where a mask leaves out an end of the tensor that is known
+and cuts such a pair: apart, the first of the two needs no mask, or nobody needs the second."""
 MIN_BITS = 64
 """The narrowest load that still fills the memory pipes when every thread makes it."""
 
@@ -76,7 +79,7 @@ def coalesce(module: Module, target: Target) -> None:
         nested = {access.shape for access in accesses if access.op.parent is not func.body}
         for group, axes in _connected(func, accesses):
             chosen = choose_vectors(group, num_warps)
-            long = _long_vectors(chosen, group[0].shape in nested)
+            long = _long_vectors(chosen, group[0].shape in nested, num_warps)
             for access, vector in chosen:
                 run = RUN if vector in long else 1
                 rows = access.order[0] in axes and _has_rows(access, vector, num_warps)
@@ -88,7 +91,7 @@ def layout_alone(access: PointerAccess, func: Func, num_warps: int) -> Distribut
     """The layout for an access that is connected to no others, in the words of authors."""
     chosen = choose_vectors([access], num_warps)
     ((_, vector),) = chosen
-    run = RUN if _long_vectors(chosen, access.op.parent is not func.body) else 1
+    run = RUN if _long_vectors(chosen, access.op.parent is not func.body, num_warps) else 1
     layout = coalesced(access.shape, access.order, vector, num_warps, run)
     sizes = tuple(vector if axis == access.order[0] else 1 for axis in range(len(access.shape)))
     threads, warps = thread_grid(access.shape, sizes, access.order, num_warps)
@@ -96,14 +99,27 @@ def layout_alone(access: PointerAccess, func: Func, num_warps: int) -> Distribut
     return named if named.linear(access.shape) == layout else DistributedLinearLayout.of(layout)
 
 
-def _long_vectors(chosen: list[tuple[PointerAccess, int]], nested: bool) -> set[int]:
+def _long_vectors(chosen: list[tuple[PointerAccess, int]], nested: bool, num_warps: int) -> set[int]:
     """The elements per thread with which an access, of those that are connected, fills a vector; `nested` says
     whether some access of the shape is inside of control flow."""
     return {
         vector
         for access, vector in chosen
-        if not nested and len(access.shape) == 1 and vector * access.bits == WIDEST_BITS
+        if not nested
+        and len(access.shape) == 1
+        and vector * access.bits == WIDEST_BITS
+        and _known_end(access) % (32 * vector * num_warps * RUN) == 0
     }
+
+
+def _known_end(access: PointerAccess) -> int:
+    """Up to which element of a tensor of one axis its mask lets through any, as far as it has constants; its size where it
+    has none."""
+    ends = [access.shape[0]]
+    for bound in bounds_of(getattr(access.op, "mask", None), Polynomials()).negative:
+        end = (Polynomial.symbol(Along(0)) - bound).number
+        ends += [max(0, end)] if end is not None else []
+    return min(ends)
 
 
 def find_accesses(func: Func, target: Target) -> list[PointerAccess]:

@@ -40,6 +40,7 @@ from kbuild.compiler.ops.elementwise import (
     MulI,
     Number,
     OrI,
+    PowF,
     RemSI,
     RemUI,
     Select,
@@ -232,6 +233,19 @@ def combine_constants(op: Binary) -> Op | None:
         return None
     assert op.fold is not None
     return type(op)(inner.lhs, Constant.of(op.fold(first, outer), op.lhs.type).result)
+
+
+@folding.on(PowF)
+def power_by_products(op: PowF) -> Value | Op | None:
+    """x^1 = x, x^2 = x * x, x^3 = x^2 * x, x^4 = x^2 * x^2: no further from the power than the function, 1.5 units of the
+    last place, and one instruction or two instead of fifty"""
+    power, x = constant_of(op.rhs), op.lhs
+    if power == 1:
+        return x
+    if power not in (2, 3, 4):
+        return None
+    square = MulF(x, x)
+    return square if power == 2 else MulF(square.result, x if power == 3 else square.result)
 
 
 # Choice and comparison

@@ -150,7 +150,9 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
     """The layout in shared memory of A (index 0) or B (index 1); None where the instruction cannot read one
     that is contiguous along the axis along which the operand comes."""
     source, order = behind_transpose(value)
-    minor = minor_axis(held_layout(source))
+    minor = _loaded_minor_axis(source) if atom.any_order else None
+    if minor is None:
+        minor = minor_axis(held_layout(source))
     contiguous = minor if order is None else order.index(minor)
     shape, bits, k_axis = tensor_type(value).shape, bit_width(value.type), 1 - index
     width = shape[k_axis]
@@ -160,6 +162,23 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
         width = GROUP_ROWS if (index == 0) != swapped else atom.n
     swizzle_bytes = min(MAX_SWIZZLE_BYTES, width * bits // 8)
     return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
+
+
+def _loaded_minor_axis(value: Value) -> int | None:
+    """The axis along which a computed operand is contiguous, as what it is computed from was loaded: it will have the
+    layout of that load, where it still has the default one.  None where nothing of its shape was loaded."""
+    work, seen = [value], set[Value]()
+    while work:
+        source = without_conversions(work.pop())
+        if source in seen:
+            continue
+        seen.add(source)
+        if isinstance(source.op, Load):
+            return minor_axis(held_layout(source))
+        if source.op is not None and source.op.has(Trait.ELEMENTWISE):
+            operands = (each for each in source.op.operands if isinstance(each.type, TensorType))
+            work += [each for each in operands if tensor_type(each).shape == tensor_type(value).shape]
+    return None
 
 
 def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups, target: Target) -> bool:

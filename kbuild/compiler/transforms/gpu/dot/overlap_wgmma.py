@@ -26,7 +26,7 @@ operands of two iterations: what is computed early would be put into memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
@@ -70,7 +70,7 @@ def overlap_wgmma(module: Module, target: Target) -> None:
     for func in module.functions.values():
         dots = [op for op in func.body.walk() if isinstance(op, WarpGroupDot)]
         if any(not dot.is_async for dot in dots):
-            refilled = {dot for dot in dots if not target.ptxas.keeps_operands or _fills_registers(dot)}
+            refilled = [dot for dot in dots if not target.ptxas.keeps_operands or _fills_registers(dot)]
             _Waits(refilled).block(func.body, [])
 
 
@@ -104,7 +104,7 @@ class _PendingOp:
 class _Waits:
     """A walk in program order with the dots in flight, oldest first."""
 
-    def __init__(self, refilled: Set[WarpGroupDot]) -> None:
+    def __init__(self, refilled: Sequence[WarpGroupDot]) -> None:
         self.slots = SlotNumbers()
         self.refilled = refilled
         """Dots in whose register operands the next ones may be put while they are still read."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import I1, I32, I64, MemDescType, Type, is_tensor, like
 from kbuild.compiler.layout import unswizzled
-from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.elementwise import AddI, AndI, CmpI, Constant, MulI, Select, XOrI
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
@@ -196,6 +196,8 @@ class _Expansion:
             if isinstance(copy, Load):
                 forget_descriptor(copy)
                 copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
+            elif isinstance(copy, If):
+                copy.condition = self._masked(copy.condition, predicate, I1, before=copy)
         barrier = None
         if slots is not None and self.barriers is not None:
             barrier = self.builder.add(MemDescIndex(self.barriers, slots[self.sizes[-1]])).result
@@ -227,7 +229,7 @@ class _Expansion:
         copy.loc = load.loc
         self.builder.add(copy)
 
-    def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Load | None = None) -> Value:
+    def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Op | None = None) -> Value:
         """A load's mask and the iteration's predicate."""
         builder = self.builder if before is None else Builder.before(before)
         wide = builder.add(Splat(predicate, like(type_, I1))).result if is_tensor(type_) else predicate

@@ -9,7 +9,7 @@ from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType
-from kbuild.compiler.ops.control import Call, For, While
+from kbuild.compiler.ops.control import Call, For, If, While, Yield
 from kbuild.compiler.ops.gpu import (
     AsyncWait,
     ConvertLayout,
@@ -51,6 +51,11 @@ EXPENSIVE = (Dot, WarpGroupDot, LocalAlloc, LocalLoad)
 
 _ORDERED = (For, While, Barrier, GridDependencyWait, Call, AsyncWait)
 """Operations that later loads of the same iteration are not issued before."""
+
+
+def _may_be_repeated(op: Op) -> bool:
+    """Whether an operation in a branch can be done twice."""
+    return isinstance(op, Yield) or (op.has(Trait.PURE) and not op.regions and not isinstance(op, EXPENSIVE))
 
 
 class Slice(NamedTuple):
@@ -167,8 +172,9 @@ def forget_descriptor(load: Load) -> None:
 def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()) -> Slice | None:
     """The operations that compute `roots` inside an iteration, stopping at those that are `known`.
 
-    None when it has effects, regions, or costs too much to be done a second time, or may do harm in
-    iterations that do not exist.  Loads, which are masked there, may be part of it.
+    None when it has effects, loops, or costs too much to be done a second time, or may do harm in
+    iterations that do not exist.  Loads and branches, which are masked there, may be part of it: a loop over the
+    tiles of a program and their steps in one finds its next tile in a branch.
     """
     ops: set[Op] = set()
     carried: set[int] = set()
@@ -184,6 +190,11 @@ def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()
             if isinstance(op, Load):
                 if op.volatile or op.boundary_check:
                     return None
+            elif isinstance(op, If):
+                inside = [each for block in op.regions for each in block.walk()]
+                if not all(map(_may_be_repeated, inside)):
+                    return None
+                values.extend(operand for each in inside for operand in each.operands)
             elif (
                 not op.has(Trait.PURE) or not op.is_speculatable() or op.regions or isinstance(op, EXPENSIVE)
             ):

@@ -118,14 +118,14 @@ def unroll_disabled(emit: Emitter, loop: For | None = None) -> str:
     """Metadata that keep LLVM and ptxas from unrolling a loop: the user's unrolling and pipelining are done
     already.  None in a kernel whose author has pipelined it himself, or not at all, and for a loop that waits for
     its own loads."""
-    if emit.explicit_layouts or (loop is not None and waits_for_loads(loop)):
+    if emit.explicit_layouts or (loop is not None and _waits_for_loads(loop)):
         return ""
     number = len(emit.metadata)
     emit.metadata += [f"distinct !{{!{number}, !{number + 1}}}", '!{!"llvm.loop.unroll.disable"}']
     return f", !llvm.loop !{number}"
 
 
-def waits_for_loads(loop: For) -> bool:
+def _waits_for_loads(loop: For) -> bool:
     """Whether a loop does little more than to load a few words and to use them at once.
 
     Its iterations are as long as a load takes.  ptxas unrolls such a loop by four, where it decides itself, and then

@@ -230,7 +230,7 @@ class _Expansion:
         self.builder.add(copy)
 
     def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Op | None = None) -> Value:
-        """A load's mask and the iteration's predicate."""
+        """A load's mask, or a branch's condition, and the iteration's predicate."""
         builder = self.builder if before is None else Builder.before(before)
         wide = builder.add(Splat(predicate, like(type_, I1))).result if is_tensor(type_) else predicate
         return wide if mask is None else builder.add(AndI(mask, wide)).result

@@ -53,11 +53,6 @@ _ORDERED = (For, While, Barrier, GridDependencyWait, Call, AsyncWait)
 """Operations that later loads of the same iteration are not issued before."""
 
 
-def _may_be_repeated(op: Op) -> bool:
-    """Whether an operation in a branch can be done twice."""
-    return isinstance(op, Yield) or (op.has(Trait.PURE) and not op.regions and not isinstance(op, EXPENSIVE))
-
-
 class Slice(NamedTuple):
     """The operations that compute some values of one iteration, and the carried values that they need."""
 
@@ -192,13 +187,16 @@ def backward_slice(loop: For, roots: Iterable[Value], known: Collection[Op] = ()
                     return None
             elif isinstance(op, If):
                 inside = [each for block in op.regions for each in block.walk()]
-                if not all(map(_may_be_repeated, inside)):
+                if not all(isinstance(each, Yield) or _may_be_repeated(each) for each in inside):
                     return None
                 values.extend(operand for each in inside for operand in each.operands)
-            elif (
-                not op.has(Trait.PURE) or not op.is_speculatable() or op.regions or isinstance(op, EXPENSIVE)
-            ):
+            elif not (_may_be_repeated(op) and op.is_speculatable()):
                 return None
             ops.add(op)
             values.extend(read_with(op) if isinstance(op, Load) else op.operands)
     return Slice(tuple(op for op in loop.body if op in ops), tuple(sorted(carried)))
+
+
+def _may_be_repeated(op: Op) -> bool:
+    """Whether an operation can be done a second time, and is worth it."""
+    return op.has(Trait.PURE) and not op.regions and not isinstance(op, EXPENSIVE)

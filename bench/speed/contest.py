@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import re
@@ -31,6 +32,22 @@ asked_for: re.Pattern[str] = re.compile("")
 output: Path | None = None
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 SHORT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser of what the commands on the built package share: which package, which rows, and where to."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--package", required=True, help="the built wheel, or a folder that holds the package"
+    )
+    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
+    parser.add_argument(
+        "--rows", default="", help="those alone in whose shape this regular expression is found"
+    )
+    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
+    return parser
 
 
 def load_package(path: str, name: str) -> None:

@@ -12,7 +12,6 @@ counts without a GPU.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import statistics
@@ -33,20 +32,10 @@ from gpu_memory import add, copy, layer_norm, softmax, sum_
 
 def main() -> None:
     """Parse the command line, run the groups asked for, print the table and write the JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--package", required=True, help="the built wheel, or a folder that holds the package"
-    )
-    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
-    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
+    parser = contest.parser_of(__doc__)
     parser.add_argument("--plot", help="draw all rows here, as SVG")
     parser.add_argument(
         "--only", default="copy,add,sum,softmax,layer_norm,matmul,persistent,fp8,attention,launch"
-    )
-    parser.add_argument(
-        "--rows", default="", help="those alone in whose shape this regular expression is found"
     )
     options = parser.parse_args()
     contest.asked_for, contest.output = re.compile(options.rows), options.json

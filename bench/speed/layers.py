@@ -15,21 +15,21 @@ kernels.toml.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import contest
 import torch
 from contest import BRAIN, CLOCK, HALF, error_of, multiprocessors, name_of
+from duel import Peer, Row
 
 from kbuild.aot.tune import interleaved
 
+CUBLAS = Peer("cublas", "cuBLAS")
 LIMITS = {HALF: 1e-3, BRAIN: 8e-3}
 """Relative errors allowed, as the norm of the difference over that of the right result."""
 CHECKED_ROWS = 64
@@ -66,32 +66,19 @@ class Product(NamedTuple):
 
 def main() -> int:
     """Parse the command line, time what is asked for, print it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--package", required=True, help="the built wheel, or a folder that holds the package"
-    )
-    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
-    parser.add_argument(
-        "--rows", default="", help="those shapes alone that this regular expression is found in"
-    )
+    parser = contest.parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=0.4, help="device time for each row (%(default)s)")
     parser.add_argument("--parts", action="store_true", help="time each way to divide a product")
-    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     options = parser.parse_args()
     contest.load_package(options.package, options.name)
     torch.manual_seed(0)
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     for product in products(options.rows):
         if options.parts:
             for line in timed_parts(product, options.seconds):
                 print(json.dumps(line), flush=True)
             continue
-        found.append(timed(product, options.seconds))
-        print(line_of(found[-1]), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": found}))
+        CUBLAS.add(found, timed(product, options.seconds), options.json)
     return print_end(found) if found else 0
 
 
@@ -109,7 +96,7 @@ def products(asked: str) -> Iterator[Product]:
             yield Product(a, b if is_row_major else b.T, torch.empty(m, n, device="cuda", dtype=dtype))
 
 
-def timed(product: Product, seconds: float) -> dict[str, Any]:
+def timed(product: Product, seconds: float) -> Row:
     """Microseconds of both, and the error of ours."""
     a, b, out = product
     calls: dict[str, Callable[[], Any]] = {
@@ -194,24 +181,12 @@ def split_call(
     return call
 
 
-def line_of(row: dict[str, Any]) -> str:
-    """One row of the table."""
-    us = row["us"]
-    mark = "" if row["right"] else "  WRONG"
-    ratio = us["cublas"] / us["kbuild"]
-    return f"| {row['shape']} | {us['kbuild']:.1f} | {us['cublas']:.1f} | {ratio:.3f} | {row['error']:.1e} |{mark}"
-
-
-def print_end(found: list[dict[str, Any]]) -> int:
-    """The worst rows, the mean of the ratios and the least; how many results are wrong."""
-    ratios = {row["shape"]: row["us"]["cublas"] / row["us"]["kbuild"] for row in found}
-    print("\n| shape | µs | cuBLAS's | ratio | error |\n|---|--:|--:|--:|--:|")
-    for row in sorted(found, key=lambda row: ratios[row["shape"]])[:20]:
-        print(line_of(row))
-    wrong = sum(not row["right"] for row in found)
-    mean, least = statistics.fmean(ratios.values()), min(ratios.values())
-    print(f"\n{len(found)} rows, {wrong} wrong; mean {mean:.3f}, least {least:.3f} of cuBLAS")
-    return int(wrong > 0)
+def print_end(found: list[Row]) -> int:
+    """The worst rows, and what `Peer.conclude` prints and returns."""
+    print(f"\n{CUBLAS.heading}")
+    for row in sorted(found, key=CUBLAS.ratio)[:20]:
+        print(CUBLAS.line_of(row))
+    return CUBLAS.conclude(found, statistics.fmean)
 
 
 if __name__ == "__main__":

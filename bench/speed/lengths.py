@@ -11,23 +11,21 @@ the least; the exit code is 1 where a result is wrong.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import statistics
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import contest
 import torch
 from contest import BRAIN, CLOCK, HALF, error_of, name_of
+from duel import Peer, Row
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 from kbuild.aot.tune import interleaved
 
+CUDNN = Peer("cudnn", "cuDNN")
 LIMIT = 1e-2
 """The relative error allowed, as the norm of the difference over that of the right result."""
 
@@ -77,36 +75,23 @@ SHAPES = (
 
 def main() -> int:
     """Parse the command line, time what is asked for, print it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--package", required=True, help="the built wheel, or a folder that holds the package"
-    )
-    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
-    parser.add_argument(
-        "--rows", default="", help="those shapes alone that this regular expression is found in"
-    )
+    parser = contest.parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=0.3, help="device time for each row (%(default)s)")
-    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     options = parser.parse_args()
     contest.load_package(options.package, options.name)
     torch.manual_seed(0)
-    found: list[dict[str, Any]] = []
-    print("| shape | µs | cuDNN's | ratio | error |\n|---|--:|--:|--:|--:|")
+    found: list[Row] = []
+    print(CUDNN.heading)
     for number, shape in enumerate(SHAPES):
         dtype = (HALF, BRAIN)[number % 2]
         name = f"{shape} {name_of(dtype)}"
         if not re.search(options.rows, name):
             continue
-        found.append({"shape": name, **timed(shape, dtype, options.seconds)})
-        print(line_of(found[-1]), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": found}))
-    return print_end(found) if found else 0
+        CUDNN.add(found, {"shape": name, **timed(shape, dtype, options.seconds)}, options.json)
+    return CUDNN.conclude(found, statistics.geometric_mean) if found else 0
 
 
-def timed(shape: Shape, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
+def timed(shape: Shape, dtype: torch.dtype, seconds: float) -> Row:
     """Microseconds of both, and the error of ours."""
     q, k, v = (
         torch.randn(shape.batches, heads, shape.length, shape.head_dim, device="cuda").to(dtype)
@@ -116,7 +101,7 @@ def timed(shape: Shape, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
 
     def cudnn() -> None:
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            scaled_dot_product_attention(
+            torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=shape.causal, enable_gqa=shape.kv_heads < shape.heads
             )
 
@@ -133,25 +118,8 @@ def timed(shape: Shape, dtype: torch.dtype, seconds: float) -> dict[str, Any]:
 def error_of_head(shape: Shape, given: tuple[torch.Tensor, ...], out: torch.Tensor, place: int) -> float:
     """The error of the first head of the first batch, or of the last one of the last, beside float64."""
     q, k, v = (each[place, place].double()[None, None] for each in given)
-    right = scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
+    right = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
     return error_of(out[place, place], right[0, 0])
-
-
-def line_of(row: dict[str, Any]) -> str:
-    """One row of the table."""
-    us = row["us"]
-    mark = "" if row["right"] else "  WRONG"
-    ratio = us["cudnn"] / us["kbuild"]
-    return f"| {row['shape']} | {us['kbuild']:.1f} | {us['cudnn']:.1f} | {ratio:.3f} | {row['error']:.1e} |{mark}"
-
-
-def print_end(found: list[dict[str, Any]]) -> int:
-    """The mean and the least of the ratios; 1 where a result is wrong."""
-    ratios = [row["us"]["cudnn"] / row["us"]["kbuild"] for row in found]
-    wrong = sum(not row["right"] for row in found)
-    mean = statistics.geometric_mean(ratios)
-    print(f"\n{len(found)} rows, {wrong} wrong; mean {mean:.3f}, least {min(ratios):.3f} of cuDNN")
-    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ take the three types in turn, or each of them with `--types all`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import contest
@@ -79,20 +77,10 @@ OPERATORS: dict[str, Callable[[int, int, torch.dtype], Contest]] = {
 
 def main() -> None:
     """Parse the command line, time what is asked for, print the table, the worst row last."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--package", required=True, help="the built wheel, or a folder that holds the package"
-    )
-    parser.add_argument("--name", default="kbuild_kernels", help="import name of the package")
+    parser = contest.parser_of(__doc__)
     parser.add_argument("--only", default=",".join(OPERATORS), help="operators, with commas")
-    parser.add_argument(
-        "--rows", default="", help="those shapes alone that this regular expression is found in"
-    )
     parser.add_argument("--types", choices=("turns", "all"), default="turns")
     parser.add_argument("--mode", default="default", help="Inductor's, as torch.compile takes it")
-    parser.add_argument("--json", type=Path, help="write all rows here, as they come")
     options = parser.parse_args()
     contest.load_package(options.package, options.name)
     torch.manual_seed(0)

@@ -77,6 +77,8 @@ def shuffle_plan(source: LinearLayout, destination: LinearLayout, vector_limit: 
     In one round the lanes may fill *different* destination registers.  They are chosen so that each lane is
     read by one lane only (it can offer one register at a time), and so that lanes read themselves as often as
     possible: a bit that moves from the register to the lane number then costs half a round per register.
+    Where all readers of a lane want the same register anyway, they may fill the same one: none of its shuffles is
+    saved, but all selects are.
     """
     own, reads, vector_bits = _shuffle_reads(source, destination, vector_limit)
     rounds = (each for start in _step_sums(own) for each in reads.rounds(start))
@@ -87,8 +89,7 @@ def shuffle_instructions(source: LinearLayout, destination: LinearLayout) -> int
     """About how many instructions the rounds take, were each register a word of its own: every round chooses
     what to offer, shuffles, and puts the offer into each of the registers that some lane keeps it in."""
     own, reads, _ = _shuffle_reads(source, destination, 1)
-    rounds = 1 << len(own) + len(f2.independent(reads.skip))
-    return rounds * ((1 << len(f2.independent(reads.offer))) + (1 << len(f2.independent(reads.destination))))
+    return reads.instructions << len(own)
 
 
 def _shuffle_reads(
@@ -109,7 +110,12 @@ def _shuffle_reads(
         )
         if bit >= vector_bits and not free >> bit & 1
     ]
-    return own, _Reads(conversion, _choose_reads(conversion, [*own, *steps])), vector_bits
+    reads = _Reads(conversion, _choose_reads(conversion, [*own, *steps]))
+    if any(reads.destination):
+        plain = _Reads(conversion, _choose_reads(conversion, steps))
+        if not any(plain.skip) and 2 * plain.instructions < reads.instructions:
+            reads = plain
+    return own, reads, vector_bits
 
 
 def _replications(source: LinearLayout) -> list[_ConversionStep]:
@@ -207,6 +213,14 @@ class _Reads:
         for bit in range(len(reads)):
             span.add(1 << bit)
         self.offer = tuple(f2.apply(registers, span.combination(1 << bit) or 0) for bit in range(len(reads)))
+
+    @property
+    def instructions(self) -> int:
+        """About how many instructions one start takes; see `shuffle_instructions`."""
+        offers, destinations, dues = (
+            1 << len(f2.independent(images)) for images in (self.offer, self.destination, self.skip)
+        )
+        return dues * (offers + destinations)
 
     def rounds(self, start: _ConversionStep) -> list[ShuffleRound]:
         """The rounds in which lane 0 fills register `start.destination`: one, unless some lane has several to

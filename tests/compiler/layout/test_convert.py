@@ -155,6 +155,17 @@ def test_lanes_read_themselves_when_some_choice_of_registers_allows_it():
     assert shuffle(plan, source, destination) == hold(destination)
 
 
+def test_what_many_lanes_want_of_one_comes_without_selects():
+    """A value of each lane becomes a column of eight: in each round both halves of the warp ask one lane each,
+    and all lanes fill the same register."""
+    source = slice_of(blocked((16, 1), (1, 1), (32, 1), (1, 1), (1, 0)), 1)
+    destination = slice_of(blocked((16, 16), (1, 1), (2, 16), (1, 1), (1, 0)), 1)
+    plan = shuffle_plan(source, destination)
+    assert (plan.shuffles, len(plan.rounds)) == (8, 8)
+    assert not any(any(each.destination.lane) or each.skip for each in plan.rounds)
+    assert shuffle(plan, source, destination) == hold(destination)
+
+
 def test_copies_in_other_lanes_are_asked():
     """Lanes 0 and 2 hold copies of two registers each, so lanes that want either register ask different ones."""
     source = LinearLayout.make((32,), register=[1], lane=[2, 0, 4, 8, 16])

@@ -42,6 +42,7 @@ GPU_PIPELINE = (
     "overlap_wgmma",
     "tensor_stores",
     "dce",
+    "scatter_reductions",
     "rematerialize",
     "allocate",
     "order_copies",

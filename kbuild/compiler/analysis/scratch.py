@@ -65,13 +65,24 @@ class Exchange(NamedTuple):
         return 1 << len(self.warp_bits)
 
 
+class LaneStep(NamedTuple):
+    """Lanes combine what they have with that of the lane at a distance (XOR)."""
+
+    distance: int
+    pairs: tuple[tuple[int, int], ...] = ()
+    """Partials that the two lanes divide: of each pair, the lower lane goes on with the first, the upper one with
+    the second, under the number of the first.  None: both go on with all."""
+
+
 class ReducePlan(NamedTuple):
     """Combine registers, then lanes, then warps; every holder of a copy of the result gets it."""
 
     groups: tuple[tuple[int, ...], ...]
     """The partials of a thread: for each, the registers to combine, in the order of the axis, without copies."""
-    shuffles: tuple[int, ...]
-    """Lane distances (XOR) over which to combine next."""
+    steps: tuple[LaneStep, ...]
+    """Lanes over which to combine next, from the highest bit of the axis down."""
+    kept: tuple[int, ...]
+    """The partials that are left then, and numbered anew."""
     exchange: Exchange | None
     """Combine the slots of each partial's element; None when the axis does not cross warps."""
     results: tuple[int, ...]
@@ -177,13 +188,24 @@ def _reduce_divided(op: Reduce, divisions: int) -> ReducePlan:
         groups.setdefault(reduced[register], []).append(register)
     partials = tuple(groups)
     lanes = _moving(layout, "lane", field)
+    scatter = op.scatter or (0,) * layout.bits("lane")
+    number = {element: index for index, element in enumerate(partials)}
+    steps = []
+    for bit in reversed(lanes):
+        apart = scatter[bit]
+        pairs = [(index, number[element ^ apart]) for element, index in number.items() if not element & apart]
+        steps.append(LaneStep(1 << bit, tuple(pairs) if apart else ()))
+        number = {element: index for element, index in number.items() if not element & apart}
+    kept = kept.scatter(scatter)
+    same = [bit for bit in lanes if not scatter[bit]]
     return ReducePlan(
         groups=tuple(tuple(sorted(groups[element], key=flats.__getitem__)) for element in partials),
-        shuffles=tuple(1 << bit for bit in reversed(lanes)),
+        steps=tuple(steps),
+        kept=tuple(number.values()),
         exchange=_exchange(
-            layout, field, _moving(layout, "warp", field), lanes, partials, kept, op.srcs, 0, divisions
+            layout, field, _moving(layout, "warp", field), same, tuple(number), kept, op.srcs, 0, divisions
         ),
-        results=_reduced_registers(result, partials),
+        results=_reduced_registers(result, tuple(number)),
     )
 
 

@@ -308,6 +308,15 @@ class LinearLayout:
             self.shape, tuple((name, flat if name == dim else old) for name, old in self.bases)
         )
 
+    def scatter(self, lanes: Sequence[int]) -> LinearLayout:
+        """The layout in which lanes divide the registers of which they hold copies: for each bit of the lane number,
+        the basis of the register (flat) that it takes over, or 0."""
+        bases = {
+            "register": tuple(basis for basis in self.bases_of("register") if basis not in lanes),
+            "lane": tuple(basis ^ moved for basis, moved in zip(self.bases_of("lane"), lanes, strict=True)),
+        }
+        return LinearLayout(self.shape, tuple((dim, bases.get(dim, old)) for dim, old in self.bases))
+
     def _rewrite(
         self, shape: tuple[int, ...], change: Callable[[tuple[int, ...]], Sequence[int]]
     ) -> LinearLayout:

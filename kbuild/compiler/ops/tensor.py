@@ -373,6 +373,8 @@ class Reduce(Op, name="tt.reduce", traits=PURE):
     any_order: bool = False
     """Whether the function is known to give the same in any order although its code does not show that:
     the best of values with places."""
+    scatter: tuple[int, ...] = ()
+    """`LinearLayout.scatter` of the results: lanes along the axis hold a part of the results each, not copies of all."""
     scratch: int | None = None
     max_scratch: int | None = None
 
@@ -383,7 +385,8 @@ class Reduce(Op, name="tt.reduce", traits=PURE):
         if type_.rank == 1:
             return type_.element
         shape = (*type_.shape[: self.axis], *type_.shape[self.axis + 1 :])
-        return type_.with_shape(shape, slice_of(type_.layout, self.axis) if type_.layout else None)
+        layout = slice_of(type_.layout, self.axis) if type_.layout else None
+        return type_.with_shape(shape, layout.scatter(self.scatter) if layout and self.scatter else layout)
 
     def verify(self) -> None:
         if len(self.combine.arguments) != 2 * len(self.srcs):

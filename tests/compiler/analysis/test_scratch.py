@@ -103,9 +103,9 @@ def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
     op = Reduce((source,), axis, combine)
     layout, plan = held(source), plan_reduce(op)
     values = {t: [[at(layout, r, t) for r in group] for group in plan.groups] for t in threads()}
-    for distance in plan.shuffles:
+    for step in plan.steps:
         values = {
-            (lane, w): [a + b for a, b in zip(v, values[lane ^ distance, w])]
+            (lane, w): [a + b for a, b in zip(v, values[lane ^ step.distance, w])]
             for (lane, w), v in values.items()
         }
     if plan.exchange is not None:

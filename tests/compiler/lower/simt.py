@@ -8,9 +8,35 @@ of shared memory start at 0.  A thread that reads what another warp wrote since 
 from __future__ import annotations
 
 import operator
+import random
 import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from kbuild.compiler.analysis.scratch import scratch_bytes
+from kbuild.compiler.ir.builder import Builder
+from kbuild.compiler.ir.core import Block, Func, Op, Value
+from kbuild.compiler.ir.types import (
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    TensorType,
+    Type,
+    element_of,
+    layout_of,
+)
+from kbuild.compiler.layout import LinearLayout, default_blocked
+from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.lowering import lower_block
+from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.tensor import ReduceReturn
+from kbuild.targets import find_target
 
 DTYPES = {
     "i1": np.bool_,
@@ -239,3 +265,115 @@ class Machine:
             edges = [(text.rsplit("%", 1)[1], self.active)]
         for label, threads in edges:
             self.arriving[label] = self.arriving.get(label, False) | threads
+
+
+# -- an operation by itself: lowered, run, and collected from all threads that hold it ---------------------------
+
+NUMPY: dict[Type, type] = {
+    I1: np.bool_,
+    I8: np.int8,
+    I16: np.int16,
+    I32: np.int32,
+    I64: np.int64,
+    F16: np.float16,
+    F32: np.float32,
+    F64: np.float64,
+}
+
+
+def bit_permutation(source: random.Random, shape: Sequence[int], warps: int, copies: int = 1) -> LinearLayout:
+    """A layout whose every bit is one bit of one axis, in any order, some of them copies."""
+    tensor = [1 << bit for bit in range((LinearLayout.make(shape).numel - 1).bit_length())]
+    bases = tensor + [0] * max(copies, 5 + warps - len(tensor))
+    source.shuffle(bases)
+    return LinearLayout.make(shape, lane=bases[:5], warp=bases[5 : 5 + warps], register=bases[5 + warps :])
+
+
+def combine(types: Sequence[Type], make: Callable[[Builder, list[Value]], Sequence[Value]]) -> Block:
+    """A combine function; `make` writes its body."""
+    block = Block([*types, *types])
+    build = Builder(block)
+    build.add(ReduceReturn(tuple(make(build, block.arguments))))
+    return block
+
+
+def apply(cls: type[Op]) -> Callable[[Builder, list[Value]], list[Value]]:
+    return lambda build, arguments: [build.add(cls(*arguments)).result]
+
+
+def largest_first(build: Builder, arguments: list[Value]) -> list[Value]:
+    """The larger value with its index; of equal values the one with the lower index."""
+    a, i, b, j = arguments
+    greater = build.add(rows.CmpF(a, b, "ogt")).result
+    equal = build.add(rows.CmpF(a, b, "oeq")).result
+    before = build.add(rows.CmpI(i, j, "slt")).result
+    tie = build.add(rows.AndI(equal, before)).result
+    wins = build.add(rows.OrI(greater, tie)).result
+    return [build.add(rows.Select(wins, a, b)).result, build.add(rows.Select(wins, i, j)).result]
+
+
+def affine(build: Builder, arguments: list[Value]) -> list[Value]:
+    """Composition of x → m·x + c, which does not commute."""
+    m, c, n, d = arguments
+    product, scaled = build.add(rows.MulI(m, n)).result, build.add(rows.MulI(c, n)).result
+    return [product, build.add(rows.AddI(scaled, d)).result]
+
+
+def execute(
+    op: Op, warps: int, inputs: dict[Value, np.ndarray], share: int = 1
+) -> tuple[list[np.ndarray], Machine]:
+    """Lower an operation alone, run it, and gather its results; every place that holds an element must agree.  It
+    gets one part in `share` of the memory that it would take."""
+    size = scratch_bytes(op, 1 << warps)
+    if share > 1 and size >= share:
+        op.__dict__["max_scratch"] = size // share
+        size = scratch_bytes(op, 1 << warps)
+    op.__dict__["scratch"] = 16 if size else None
+    block = Block()
+    block.append(op)
+    emit = Emitter(Func("kernel", block, {"num_warps": 1 << warps}), find_target("sm_90"))
+    registers: dict[str, np.ndarray] = {}
+    for number, (value, array) in enumerate(inputs.items()):
+        places = hardware(layout_of(value.type) or default_blocked((), 1), warps)
+        emit.bind(value, [f"%in{number}.{register}" for register in range(len(places))])
+        registers.update({f"%in{number}.{r}": array.reshape(-1)[flat] for r, flat in enumerate(places)})
+    lower_block(emit, block)
+    found = [list(emit.registers(result)) for result in op.results]
+    machine = Machine(registers, 1 << warps, size + 16)
+    machine.run(emit.finish())
+    assert (machine.shared[:16] == 0xA5).all()
+    return [
+        collected(machine, result.type, names, warps) for result, names in zip(op.results, found)
+    ], machine
+
+
+def hardware(layout: LinearLayout, warps: int) -> np.ndarray:
+    """The flat coordinate that each register (first axis) of each thread (second axis) holds."""
+    threads = [layout.flat(lane=thread & 31, warp=thread >> 5) for thread in range(32 << warps)]
+    return np.array(layout.registers())[:, None] ^ np.array(threads)[None, :]
+
+
+def collected(machine: Machine, type_: Type, names: list[str], warps: int) -> np.ndarray:
+    layout, element = layout_of(type_) or default_blocked((), 1 << warps), element_of(type_)
+    result = np.zeros(layout.numel, NUMPY[element])
+    llvm = next(name for name, dtype in DTYPES.items() if dtype == NUMPY[element])
+    places = hardware(layout, warps)
+    assert len(names) == len(places)
+    held = [machine.value(name, llvm) for name in names]
+    for flat, values in zip(places, held):
+        result[flat] = values
+    for flat, values in zip(places, held):
+        np.testing.assert_array_equal(result[flat], values, "holders of copies disagree")
+    return result.reshape(layout.shape)
+
+
+def operands(
+    layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator
+) -> dict[Value, np.ndarray]:
+    """Tensors of small random numbers."""
+    block = Block([TensorType(layout.shape, type_, layout) for type_ in types])
+    ranges = [(0, 2) if type_ == I1 else (-3, 4) for type_ in types]
+    arrays = [
+        rng.integers(*limits, layout.shape).astype(NUMPY[type_]) for limits, type_ in zip(ranges, types)
+    ]
+    return dict(zip(block.arguments, arrays))

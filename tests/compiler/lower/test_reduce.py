@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,130 +30,28 @@ from kbuild.compiler.ir.types import (
     TensorType,
     Type,
     element_of,
-    layout_of,
     like,
 )
-from kbuild.compiler.layout import LinearLayout, blocked, default_blocked
+from kbuild.compiler.layout import LinearLayout, blocked, slice_of
 from kbuild.compiler.lower import lower_module
-from kbuild.compiler.lower.core.emit import Emitter
-from kbuild.compiler.lower.core.lowering import lower_block
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.control import Return
 from kbuild.compiler.ops.gpu import ConvertLayout
-from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, ReduceReturn, Scan, Splat, Store
+from kbuild.compiler.ops.tensor import Gather, Histogram, Load, Reduce, Scan, Splat, Store
 from kbuild.targets import find_target
 from tests.compiler.layout.random_layouts import random_threads
-from tests.compiler.lower.simt import DTYPES, Machine
+from tests.compiler.lower.simt import (
+    NUMPY,
+    affine,
+    apply,
+    bit_permutation,
+    combine,
+    execute,
+    largest_first,
+    operands,
+)
 
-NUMPY: dict[Type, type] = {
-    I1: np.bool_,
-    I8: np.int8,
-    I16: np.int16,
-    I32: np.int32,
-    I64: np.int64,
-    F16: np.float16,
-    F32: np.float32,
-    F64: np.float64,
-}
 SHAPES = [(64,), (1024,), (16, 32), (128, 4), (4, 128), (2, 8, 16), (1, 32), (32, 1)]
-
-
-def bit_permutation(source: random.Random, shape: Sequence[int], warps: int, copies: int = 1) -> LinearLayout:
-    """A layout whose every bit is one bit of one axis, in any order, some of them copies."""
-    tensor = [1 << bit for bit in range((LinearLayout.make(shape).numel - 1).bit_length())]
-    bases = tensor + [0] * max(copies, 5 + warps - len(tensor))
-    source.shuffle(bases)
-    return LinearLayout.make(shape, lane=bases[:5], warp=bases[5 : 5 + warps], register=bases[5 + warps :])
-
-
-def combine(types: Sequence[Type], make: Callable[[Builder, list[Value]], Sequence[Value]]) -> Block:
-    """A combine function; `make` writes its body."""
-    block = Block([*types, *types])
-    build = Builder(block)
-    build.add(ReduceReturn(tuple(make(build, block.arguments))))
-    return block
-
-
-def apply(cls: type[Op]) -> Callable[[Builder, list[Value]], list[Value]]:
-    return lambda build, arguments: [build.add(cls(*arguments)).result]
-
-
-def largest_first(build: Builder, arguments: list[Value]) -> list[Value]:
-    """The larger value with its index; of equal values the one with the lower index."""
-    a, i, b, j = arguments
-    greater = build.add(rows.CmpF(a, b, "ogt")).result
-    equal = build.add(rows.CmpF(a, b, "oeq")).result
-    before = build.add(rows.CmpI(i, j, "slt")).result
-    tie = build.add(rows.AndI(equal, before)).result
-    wins = build.add(rows.OrI(greater, tie)).result
-    return [build.add(rows.Select(wins, a, b)).result, build.add(rows.Select(wins, i, j)).result]
-
-
-def affine(build: Builder, arguments: list[Value]) -> list[Value]:
-    """Composition of x → m·x + c, which does not commute."""
-    m, c, n, d = arguments
-    product, scaled = build.add(rows.MulI(m, n)).result, build.add(rows.MulI(c, n)).result
-    return [product, build.add(rows.AddI(scaled, d)).result]
-
-
-def execute(
-    op: Op, warps: int, inputs: dict[Value, np.ndarray], share: int = 1
-) -> tuple[list[np.ndarray], Machine]:
-    """Lower an operation alone, run it, and gather its results; every place that holds an element must agree.  It
-    gets one part in `share` of the memory that it would take."""
-    size = scratch_bytes(op, 1 << warps)
-    if share > 1 and size >= share:
-        op.__dict__["max_scratch"] = size // share
-        size = scratch_bytes(op, 1 << warps)
-    op.__dict__["scratch"] = 16 if size else None
-    block = Block()
-    block.append(op)
-    emit = Emitter(Func("kernel", block, {"num_warps": 1 << warps}), find_target("sm_90"))
-    registers: dict[str, np.ndarray] = {}
-    for number, (value, array) in enumerate(inputs.items()):
-        places = hardware(layout_of(value.type) or default_blocked((), 1), warps)
-        emit.bind(value, [f"%in{number}.{register}" for register in range(len(places))])
-        registers.update({f"%in{number}.{r}": array.reshape(-1)[flat] for r, flat in enumerate(places)})
-    lower_block(emit, block)
-    found = [list(emit.registers(result)) for result in op.results]
-    machine = Machine(registers, 1 << warps, size + 16)
-    machine.run(emit.finish())
-    assert (machine.shared[:16] == 0xA5).all()
-    return [
-        collected(machine, result.type, names, warps) for result, names in zip(op.results, found)
-    ], machine
-
-
-def hardware(layout: LinearLayout, warps: int) -> np.ndarray:
-    """The flat coordinate that each register (first axis) of each thread (second axis) holds."""
-    threads = [layout.flat(lane=thread & 31, warp=thread >> 5) for thread in range(32 << warps)]
-    return np.array(layout.registers())[:, None] ^ np.array(threads)[None, :]
-
-
-def collected(machine: Machine, type_: Type, names: list[str], warps: int) -> np.ndarray:
-    layout, element = layout_of(type_) or default_blocked((), 1 << warps), element_of(type_)
-    result = np.zeros(layout.numel, NUMPY[element])
-    llvm = next(name for name, dtype in DTYPES.items() if dtype == NUMPY[element])
-    places = hardware(layout, warps)
-    assert len(names) == len(places)
-    held = [machine.value(name, llvm) for name in names]
-    for flat, values in zip(places, held):
-        result[flat] = values
-    for flat, values in zip(places, held):
-        np.testing.assert_array_equal(result[flat], values, "holders of copies disagree")
-    return result.reshape(layout.shape)
-
-
-def operands(
-    layout: LinearLayout, types: Sequence[Type], rng: np.random.Generator
-) -> dict[Value, np.ndarray]:
-    """Tensors of small random numbers."""
-    block = Block([TensorType(layout.shape, type_, layout) for type_ in types])
-    ranges = [(0, 2) if type_ == I1 else (-3, 4) for type_ in types]
-    arrays = [
-        rng.integers(*limits, layout.shape).astype(NUMPY[type_]) for limits, type_ in zip(ranges, types)
-    ]
-    return dict(zip(block.arguments, arrays))
 
 
 SIMPLE = [
@@ -193,6 +91,41 @@ def test_reductions_and_scans_equal_numpy(shape, warps):
         np.testing.assert_array_equal(
             execute(Scan((value,), axis, block, reverse=True), warps, inputs)[0][0], turned
         )
+
+
+def divided(source: random.Random, layout: LinearLayout, axis: int) -> tuple[int, ...]:
+    """Some of the registers of a reduction's results for some of the lanes along its axis."""
+    registers = [*slice_of(layout, axis).bases_of("register")]
+    source.shuffle(registers)
+    along = [layout.unflatten(basis)[axis] > 0 for basis in layout.bases_of("lane")]
+    return tuple(registers.pop() if own and registers and source.random() < 0.8 else 0 for own in along)
+
+
+@pytest.mark.parametrize("warps", [0, 1, 3])
+@pytest.mark.parametrize("shape", [(16, 32), (128, 4), (4, 128), (2, 8, 16), (64, 64)], ids=str)
+def test_lanes_divide_the_results(shape, warps):
+    source, rng = random.Random(f"{shape}{warps}divided"), np.random.default_rng(14)
+    for share in (1, 1, 1, 4):
+        layout, axis = bit_permutation(source, shape, warps), source.randrange(len(shape))
+        inputs = operands(layout, [I32], rng)
+        (value, array), scatter = next(iter(inputs.items())), divided(source, layout, axis)
+        op = Reduce((value,), axis, combine([I32], apply(rows.AddI)), scatter=scatter)
+        found, _ = execute(op, warps, inputs, share)
+        np.testing.assert_array_equal(found[0], np.add.reduce(array, axis=axis, dtype=np.int32))
+        inputs = operands(layout, [F64, I32], rng)
+        op = Reduce(tuple(inputs), axis, combine([F64, I32], largest_first), True, scatter)
+        found, _ = execute(op, warps, inputs, share)
+        np.testing.assert_array_equal(found[0], next(iter(inputs.values())).max(axis=axis))
+
+
+def test_thirty_two_rows_take_31_exchanges():
+    layout, scatter = blocked([32, 32], [32, 1], [1, 32], [1, 1], [1, 0]), (1, 2, 4, 8, 16)
+    for lanes, exchanges in (((), 160), (scatter, 31)):
+        inputs = operands(layout, [F32], np.random.default_rng(15))
+        op = Reduce((*inputs,), 1, combine([F32], apply(rows.AddF)), scatter=lanes)
+        found, machine = execute(op, 0, inputs)
+        np.testing.assert_allclose(found[0], next(iter(inputs.values())).sum(axis=1), rtol=1e-5)
+        assert machine.count["nvvm.shfl.sync.bfly.i32"] == exchanges
 
 
 @pytest.mark.parametrize("warps", [1, 3])

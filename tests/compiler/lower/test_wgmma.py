@@ -18,8 +18,7 @@ from kbuild.compiler.ops.gpu import LocalAlloc
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.targets import find_target
-from tests.compiler.lower.simt import Machine
-from tests.compiler.lower.test_reduce import collected, hardware
+from tests.compiler.lower.simt import Machine, collected, hardware
 
 SM_90 = find_target("sm_90")
 READ = {"f16": np.float16, "tf32": np.float32, "s8": np.int8}

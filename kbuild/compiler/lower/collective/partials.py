@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
 from kbuild.compiler.ir.commutes import commutes
-from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ir.types import Type, element_of
 from kbuild.compiler.lower.collective.convert_layout import shuffle
 from kbuild.compiler.lower.core.emit import Emitter
@@ -50,22 +50,6 @@ class Combine:
         return tuple(
             self.emit.select(condition, a, b, llvm_type(t)) for a, b, t in zip(left, right, self.types)
         )
-
-
-def only_op(block: Block) -> Op | None:
-    """The operation of a combine function that applies just one to its two arguments, each once."""
-    op = block.first
-    simple = (
-        op is not None
-        and len(block) == 2
-        and len(op.results) == 1
-        and block.terminator.operands == op.results
-    )
-    return (
-        op
-        if op is not None and simple and {*op.operands} == {*block.arguments} and len(block.arguments) == 2
-        else None
-    )
 
 
 # -- lanes ---------------------------------------------------------------------------------------------------------

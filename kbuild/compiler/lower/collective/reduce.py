@@ -3,16 +3,19 @@
 A function that does not visibly commute must not be applied in another order by each holder of a copy.  Over
 lanes it is combined into the lowest lane, whose result the others then read; slots of warps are combined so, too,
 or in one order by all.
+
+Lanes that combine several partials may divide them (`Reduce.scatter`): in each step a lane keeps half of them, and
+gives away the other half.  32 partials take 31 exchanges so, and 160 where every lane gets all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kbuild.compiler.analysis.scratch import Exchange, ReducePlan, plan_reduce, storage_bytes
-from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.analysis.scratch import Exchange, LaneStep, ReducePlan, plan_reduce, storage_bytes
+from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import F32, IntType, Type
+from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.collective.partials import (
     VECTOR_BYTES,
     Combine,
@@ -20,13 +23,13 @@ from kbuild.compiler.lower.collective.partials import (
     collect,
     collect_by_lane,
     exchanged,
-    only_op,
     shuffled,
+    thread_bits,
 )
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import llvm_type
 from kbuild.compiler.lower.core.lowering import Results, lower
-from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.combine import function_cost, warp_instruction
 from kbuild.compiler.ops.tensor import Load, Reduce
 from kbuild.errors import InternalError
 
@@ -36,32 +39,13 @@ balanced tree allow a multiplication to be contracted with the addition that use
 ALL_LANES = 31
 _TRIP = 4
 """What a shuffle costs, or a read of shared memory: a multiprocessor begins one a cycle, and four additions."""
-_LONG = 8
-"""What a division costs, or a function."""
-
-_REDUX: dict[type, tuple[str, str]] = {
-    rows.AddI: ("add", "zext"),
-    rows.AndI: ("and", "zext"),
-    rows.OrI: ("or", "zext"),
-    rows.XOrI: ("xor", "zext"),
-    rows.MaxSI: ("max", "sext"),
-    rows.MinSI: ("min", "sext"),
-    rows.MaxUI: ("umax", "zext"),
-    rows.MinUI: ("umin", "zext"),
-}
-"""Operations that `redux.sync` does over a warp: its name, and how narrower integers are widened to 32 bits
-for it."""
-_REDUX_FLOATS: dict[type, str] = {rows.MaxNumF: "max", rows.MinNumF: "min"}
-"""The same for f32, whose bits are ordered as integers except for negative numbers, which are reversed."""
 
 
 @lower(Reduce)
 def lower_reduce(emit: Emitter, op: Reduce) -> Results:
     plan = plan_reduce(op)
     combine = Combine(emit, op.combine, op.srcs)
-    sources = [emit.registers(src) for src in op.srcs]
-    partials = _in_thread(combine, plan.groups, sources, _are_loaded(op.srcs))
-    partials = _over_lanes(combine, plan, partials)
+    partials = _over_lanes(combine, plan, _in_thread(combine, plan.groups, op.srcs))
     if plan.exchange is not None:
         if op.scratch is None:
             raise InternalError(f"{op.op_name} has no scratch memory", op.loc)
@@ -75,15 +59,29 @@ def lower_reduce(emit: Emitter, op: Reduce) -> Results:
 
 
 def _in_thread(
-    combine: Combine, groups: Sequence[Sequence[int]], sources: Sequence[Sequence[str]], together: bool
-) -> list[Partial]:
-    """The elements of a thread combined, those of each group of registers: a chain for each of several equal parts,
-    then the parts as a tree.
+    combine: Combine, groups: Sequence[Sequence[int]], values: Sequence[Value]
+) -> Callable[[int], Partial]:
+    """The elements of a thread combined, those of the group of registers that a number says.
 
-    With `together` the chains of all groups grow at once, in the order of the registers: a vector is then loaded
-    when its first element is wanted, and done with soon after.
+    What is loaded is combined for all groups at once, in the order of the registers: a vector is then loaded when its
+    first element is wanted, and done with soon after.
     """
+    sources = [combine.emit.registers(value) for value in values]
     count = max(1, CHAINS // len(groups))
+    if _are_loaded(values):
+        return _chains(combine, groups, sources, count, together=True).__getitem__
+    return lambda number: _chains(combine, [groups[number]], sources, count, together=False)[0]
+
+
+def _chains(
+    combine: Combine,
+    groups: Sequence[Sequence[int]],
+    sources: Sequence[Sequence[str]],
+    count: int,
+    together: bool,
+) -> list[Partial]:
+    """The elements of each group combined: a chain for each of `count` equal parts, then the parts as a tree; with
+    `together` all chains grow at once."""
     chains = [_cut(group, count) for group in groups]
     steps = [
         (max(chain[: place + 1]) if together else 0, number, part, register)
@@ -118,19 +116,45 @@ def _cut(group: Sequence[int], count: int) -> list[Sequence[int]]:
     return [group[start : start + length] for start in range(0, len(group), length)]
 
 
-def _over_lanes(combine: Combine, plan: ReducePlan, partials: list[Partial]) -> list[Partial]:
-    emit, lanes = combine.emit, sum(plan.shuffles)
+def _over_lanes(combine: Combine, plan: ReducePlan, partial: Callable[[int], Partial]) -> list[Partial]:
+    emit, lanes = combine.emit, sum(step.distance for step in plan.steps)
+    if any(step.pairs for step in plan.steps):
+        return [_divided(combine, plan.steps, partial, number) for number in plan.kept]
+    partials = [partial(number) for number in range(len(plan.groups))]
     write = _redux(emit, combine) if lanes == ALL_LANES else None
     if write is not None:
         return [(write(partial[0]),) for partial in partials]
     # From the highest bit down is as good as from the lowest up, unless the order matters.
-    for distance in plan.shuffles if combine.commutes else reversed(plan.shuffles):
-        received = shuffled(emit, partials, combine.types, str(distance))
-        partials = [combine(own, other) for own, other in zip(partials, received)]
+    for step in plan.steps if combine.commutes else reversed(plan.steps):
+        partials = _combined(combine, step, partials)
     if lanes and not combine.commutes and plan.exchange is None:
         # Of each segment of lanes that differ in the reduced bits, the lane in which these are 0.
         partials = shuffled(emit, partials, combine.types, "0", "idx", (ALL_LANES & ~lanes) << 8 | ALL_LANES)
     return partials
+
+
+def _combined(combine: Combine, step: LaneStep, partials: Sequence[Partial]) -> list[Partial]:
+    """All partials of two lanes combined, by each of them."""
+    received = shuffled(combine.emit, partials, combine.types, str(step.distance))
+    return [combine(own, other) for own, other in zip(partials, received)]
+
+
+def _divided(
+    combine: Combine, steps: Sequence[LaneStep], partial: Callable[[int], Partial], number: int
+) -> Partial:
+    """A partial after some steps, which the lanes divide: of two that meet in a step, each lane keeps one and gives
+    the other away.  What comes of a pair is done before the next is begun, so that few are kept at a time."""
+    if not steps:
+        return partial(number)
+    *before, step = steps
+    low = _divided(combine, before, partial, number)
+    if not step.pairs:
+        return _combined(combine, step, [low])[0]
+    high = _divided(combine, before, partial, dict(step.pairs)[number])
+    upper = combine.emit.compare("ne", thread_bits(combine.emit, step.distance), "0")
+    given = combine.select(upper, low, high)
+    (received,) = shuffled(combine.emit, [given], combine.types, str(step.distance))
+    return combine(combine.select(upper, high, low), received)
 
 
 def _over_warps(combine: Combine, exchange: Exchange, scratch: int, members: Sequence[int]) -> list[Partial]:
@@ -140,7 +164,8 @@ def _over_warps(combine: Combine, exchange: Exchange, scratch: int, members: Seq
     if not _goes_by_lane(combine, exchange):
         return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch, members)]
     partials = collect_by_lane(emit, exchange, combine.types, scratch, members)
-    write = _redux(emit, combine) if type(only_op(combine.block)) in _REDUX_FLOATS else None
+    found = warp_instruction(combine.block, combine.types[0])
+    write = _redux(emit, combine) if found is not None and not found.widen else None
     if write is not None:  # Lanes that hold copies of slots do not change an extreme.
         return [(write(partial[0]),) for partial in partials]
     for bit in range(len(exchange.warp_bits)):
@@ -156,7 +181,7 @@ def _goes_by_lane(combine: Combine, exchange: Exchange) -> bool:
     and combines them all.  The lanes have to hold the same elements."""
     if any(exchange.lane_elements):
         return False
-    function = sum(map(_cost, combine.block.walk()))
+    function = function_cost(combine.block)
     reads = sum(-(-exchange.slots * storage_bytes(type_) // VECTOR_BYTES) for type_ in combine.types)
     alone = _TRIP * reads + (exchange.slots - 1) * function
     trip = _TRIP * len(combine.types)
@@ -164,23 +189,14 @@ def _goes_by_lane(combine: Combine, exchange: Exchange) -> bool:
     return together < alone
 
 
-def _cost(op: Op) -> int:
-    """What an operation on a partial costs, in additions."""
-    if isinstance(op, rows.Constant) or not op.results:
-        return 0
-    return 1 if getattr(op, "llvm", "") or isinstance(op, rows.CmpI | rows.CmpF) else _LONG
-
-
 def _redux(emit: Emitter, combine: Combine) -> Callable[[str], str] | None:
     """Writes the reduction of a register over the warp by one instruction, where there is one."""
-    op, type_ = only_op(combine.block), combine.types[0]
-    if op is None:
+    found, type_ = warp_instruction(combine.block, combine.types[0]), combine.types[0]
+    if found is None:
         return None
-    if type(op) in _REDUX and isinstance(type_, IntType) and type_.bits <= 32:
-        return lambda register: _redux_integer(emit, register, type_, *_REDUX[type(op)])
-    if type(op) in _REDUX_FLOATS and type_ == F32:
-        return lambda register: _redux_float(emit, register, _REDUX_FLOATS[type(op)])
-    return None
+    if found.widen:
+        return lambda register: _redux_integer(emit, register, type_, *found)
+    return lambda register: _redux_float(emit, register, found.name)
 
 
 def _redux_integer(emit: Emitter, register: str, type_: Type, name: str, widen: str) -> str:

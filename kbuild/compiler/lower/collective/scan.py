@@ -22,7 +22,6 @@ from kbuild.compiler.lower.collective.partials import (
     Partial,
     collect,
     exchanged,
-    only_op,
     shuffled,
     thread_bits,
 )
@@ -31,6 +30,7 @@ from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import constant
 from kbuild.compiler.lower.core.lowering import Results, lower
 from kbuild.compiler.ops import elementwise as rows
+from kbuild.compiler.ops.combine import only_op
 from kbuild.compiler.ops.tensor import Scan
 from kbuild.errors import InternalError
 

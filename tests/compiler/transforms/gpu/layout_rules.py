@@ -125,8 +125,9 @@ def _reduced(op: Reduce) -> bool:
     if not isinstance(op.results[0].type, TensorType):
         return True
     source, axis = _layout(op.srcs[0]), op.axis
+    together = list(all_sums([1 << bit for bit, step in enumerate(op.scatter) if step]))
     return all(
-        _held(_layout(result), lane, warp)
+        set().union(*(_held(_layout(result), lane ^ other, warp) for other in together))
         == {(*at[:axis], *at[axis + 1 :]) for at in _held(source, lane, warp)}
         for result in op.results
         for lane, warp in _threads(source)

@@ -16,7 +16,8 @@ ptxas waits for them before it lets other instructions write its registers.
 A dot must have ended before its result is read (another dot that accumulates in place does not read it), and
 before its tiles are overwritten.  A result that is only passed to the next iteration stays in flight until
 it is needed there, and no longer than that iteration; its tiles must lie outside the loop, in buffers of
-which the loop knows the number.
+which the loop knows the number.  One that is read in its own iteration is issued before the copies that the threads
+make for later ones.
 
 Where ptxas may overwrite operands in registers (`PtxasGuarantees.keeps_operands`), the dots that read some must have
 ended before the next operands are computed: ptxas puts those into the very registers that the dot in flight
@@ -38,9 +39,10 @@ from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType
-from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import (
+    AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     LocalAlloc,
     LocalDealloc,
@@ -62,6 +64,8 @@ from kbuild.targets.target import Target
 
 _MOST_WORDS = 240
 """Registers of a thread, of at most 255, for the sums and operands of dots; the others have addresses and counters."""
+
+_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 
 @gpu_pass
@@ -145,7 +149,11 @@ class _Waits:
 
     def loop(self, loop: For) -> list[_PendingOp]:
         """Walk a loop; return what is in flight after it."""
-        staying = [op for op in loop.body if isinstance(op, WarpGroupDot) and self.may_stay(op, loop)]
+        dots = [op for op in loop.body if isinstance(op, WarpGroupDot)]
+        staying = [dot for dot in dots if self.may_stay(dot, loop)]
+        for dot in dots:
+            if dot not in staying:
+                self.issue_before_copies(dot)
         entering = [
             _PendingOp(
                 dot,
@@ -166,6 +174,38 @@ class _Waits:
             )
             for flight in left
         ]
+
+    def issue_before_copies(self, dot: WarpGroupDot) -> None:
+        """Move a dot that must end in its iteration before the copies in front of it, and what computes their addresses,
+        where nothing that it needs is in between: tensor cores then work while the threads do these."""
+        places, needed = [self.place(tile) for tile in _tiles(dot)], {operand.op for operand in dot.operands}
+        moved: list[Op] = [dot]
+        passed: list[Op] = []
+        before = dot.prev
+        while before is not None:
+            if before in needed and isinstance(before, _VIEWS):
+                moved.append(before)
+                needed |= {operand.op for operand in before.operands}
+            elif before in needed or not self.may_follow(before, places):
+                break
+            else:
+                passed.append(before)
+            before = before.prev
+        if any(isinstance(op, AsyncCopyGlobalToLocal) for op in passed):
+            for op in reversed(moved):
+                op.move_before(passed[-1])
+
+    def may_follow(self, op: Op, places: Sequence[_Place]) -> bool:
+        """Whether an operation may come after a dot that reads some memory: copies elsewhere, and what has no effect
+        and is no loop or other dot."""
+        inside = [*op.walk(), op]
+        if any(isinstance(each, For | While | WarpGroupDot) for each in inside):
+            return False
+        written = (self.place(tile) for each in inside for tile in _written(each))
+        return not any(place.may_be(read) for place in written for read in places) and not any(
+            each.has(Trait.WRITES) and not isinstance(each, AsyncCopyGlobalToLocal | AsyncCommitGroup)
+            for each in inside
+        )
 
     def may_stay(self, dot: WarpGroupDot, loop: For) -> bool:
         """Whether a dot may be in flight when its iteration ends."""
@@ -209,7 +249,7 @@ class _Waits:
     def place(self, tile: Value) -> _Place:
         """The allocation behind a descriptor, and the buffer."""
         slot = None
-        while isinstance(tile.op, MemDescIndex | MemDescSubslice | MemDescTrans):
+        while isinstance(tile.op, _VIEWS):
             if isinstance(tile.op, MemDescIndex):
                 slot = self.slots.of(tile.op.index)
             tile = tile.op.src

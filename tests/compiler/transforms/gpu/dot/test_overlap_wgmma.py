@@ -13,7 +13,7 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.passes import run_pipeline
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.gpu import AsyncCommitGroup, LocalAlloc
+from kbuild.compiler.ops.gpu import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalAlloc
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot, WarpGroupDotWait
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.targets.sm_90 import TARGET as SM_90
@@ -22,6 +22,7 @@ from tests.compiler.transforms.gpu.loops import LOOPS, buffers_of, kernel, ops
 
 PASSES = tuple(name for name in SM_90.gpu_pipeline if name != "canonicalize_pointers")
 NAMES = ("matmul", "chained", "masked", "attention", "used_twice", "nested", "table")
+_ORDERED = AsyncCopyGlobalToLocal | WarpGroupDot | WarpGroupDotWait
 ENLARGED = (
     ("{value = 64}", "{value = 128}"),
     ("{value = 32}", "{value = 64}"),
@@ -126,3 +127,10 @@ def test_the_interpreter_shows_a_missing_wait(name: str) -> None:
         if wait.values:
             wait.pendings = 2
     assert np.isnan(result(module, 4)).any()
+
+
+def test_a_dot_that_is_read_in_its_iteration_runs_under_the_copies_of_later_ones() -> None:
+    module = compiled("used_twice", 3)
+    (dot,) = ops(module, WarpGroupDot)
+    inside = [type(op) for op in dot.parent_block if isinstance(op, _ORDERED)]
+    assert inside == [WarpGroupDot, AsyncCopyGlobalToLocal, WarpGroupDotWait]

@@ -21,7 +21,7 @@ from kbuild.compiler.ir.types import TensorType, bit_width, layout_of
 from kbuild.compiler.layout import LinearLayout, stored_by_warps, widened
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.nvidia import WarpGroupDot
-from kbuild.compiler.ops.tensor import Broadcast, Dot, Gather, Load, Reduce, Scan, Store
+from kbuild.compiler.ops.tensor import Broadcast, Dot, ExpandDims, Gather, Load, Reduce, Scan, Store
 from kbuild.compiler.transforms._support.layout_flow import (
     FREE,
     held_layout,
@@ -300,10 +300,20 @@ class _Chooser:
         for index, operand in tensor_operands(op):
             current, required = self.layouts.get(operand), operand_layout(op, index, layout)
             if current is not None and required is not None and required not in self.copies(operand):
-                total += loop_weight(operand.block) * conversion_cost(
-                    current, required, bit_width(operand.type)
-                )
+                total += self.converted(operand, current, required)
         return total
+
+    def converted(self, value: Value, current: LinearLayout, required: LinearLayout) -> float:
+        """The cost of a value in another layout: converted itself, or what it repeats is."""
+        cost = loop_weight(value.block) * conversion_cost(current, required, bit_width(value.type))
+        if not cost or not isinstance(value.op, Broadcast | ExpandDims):
+            return cost
+        given, needed = self.layouts.get(value.op.src), operand_layout(value.op, 0, required)
+        return (
+            cost
+            if given is None or needed is None
+            else min(cost, self.converted(value.op.src, given, needed))
+        )
 
     def price_ahead(self, op: Op, layout: LinearLayout, depth: int = _AHEAD) -> float:
         """The cost of what follows if the elementwise operations that use the results keep a layout, too."""
@@ -381,7 +391,10 @@ class _Chooser:
                     self.settle_reduce(op)
                 continue
             options = self.options(op) if op.results and op.results[0] not in self.layouts else []
-            if options and not is_pointwise(op):
+            if options and op.has(Trait.ELEMENTWISE):
+                own = held_layout(op.results[0])
+                self.settle_results(op, [own, *(layout for layout in options if layout != own)])
+            elif options and not is_pointwise(op):
                 self.settle_results(op, options)
             for result in op.results:
                 if _has_layout(result):

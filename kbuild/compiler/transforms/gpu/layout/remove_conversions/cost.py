@@ -10,6 +10,7 @@ from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout, classify
 from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.layout.shuffles import shuffle_instructions
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import (
     AddPtr,
@@ -46,8 +47,10 @@ def conversion_cost(source: LinearLayout, destination: LinearLayout, bits: int) 
     kind = classify(source, destination)
     if kind == "same":
         return 0
+    if kind == "shuffle":
+        return 4 + max(1, shuffle_instructions(source, destination) * max(bits, 8) // 32)
     words = max(1, max(source.size("register"), destination.size("register")) * max(bits, 8) // 32)
-    starts = {"registers": 0, "shuffle": 4, "warp": _WARP_TRIP, "shared": _BARRIER}
+    starts = {"registers": 0, "warp": _WARP_TRIP, "shared": _BARRIER}
     return starts[kind] + (0.125 if kind == "registers" else 2) * words
 
 

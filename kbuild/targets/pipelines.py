@@ -30,6 +30,7 @@ GPU_PIPELINE = (
     "optimize_dot_operands",
     "cse",
     "licm",
+    "start_accumulators",
     "warp_specialize",
     "pipeline",
     "tensor_loads",

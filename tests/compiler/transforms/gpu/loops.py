@@ -25,6 +25,7 @@ OFFSETS = """
   %offsets: tensor<32x32xi32> = arith.addi %down, %across
   %zeros: tensor<32x32xf32> = arith.constant {value = 0.0}
   %zeros16: tensor<32x32xf16> = arith.constant {value = 0.0}
+  %beside: tensor<32x32xi32> = tt.splat %c32
   %outs: tensor<32x32x!tt.ptr<f32>> = tt.splat %out
   %out_pointers: tensor<32x32x!tt.ptr<f32>> = tt.addptr %outs, %offsets
 """
@@ -144,6 +145,26 @@ USED_TWICE = f"""
   tt.store %out_pointers, %sum
 """
 
+RESTARTED = f"""
+  %stored: tensor<32x32x!tt.ptr<f32>> = tt.addptr %out_pointers, %beside
+  %sum: tensor<32x32xf32> = scf.for %c0, %n, %c1, init=[%zeros] body(%i: i32, %acc: tensor<32x32xf32>) {{
+    %k: i32 = arith.muli %i, %c32
+    {pointers("ap", "%a", "%k")}
+    %x: tensor<32x32xf16> = tt.load %ap
+    %y: tensor<32x32xf16> = tt.trans %x {{order = [1, 0]}}
+    %d: tensor<32x32xf32> = tt.dot %x, %y, %acc
+    %done: i1 = arith.cmpi %i, %c1 {{predicate = "eq"}}
+    %next: tensor<32x32xf32> = scf.if %done then_body() {{
+      tt.store %stored, %d
+      scf.yield %zeros
+    }} else_body() {{
+      scf.yield %d
+    }}
+    scf.yield %next
+  }}
+  tt.store %out_pointers, %sum
+"""
+
 STRIDED = f"""
   %sum: tensor<32x32xf32> = scf.for %c0, %n, %c1, init=[%zeros] body(%i: i32, %acc: tensor<32x32xf32>) {{
     %k: i32 = arith.muli %i, %c32
@@ -222,6 +243,7 @@ LOOPS = {
     "attention": ATTENTION,
     "table": TABLE,
     "used_twice": USED_TWICE,
+    "restarted": RESTARTED,
     "strided": STRIDED,
     "maximum": MAXIMUM,
     "invariant": INVARIANT,

@@ -39,7 +39,7 @@ from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType
-from kbuild.compiler.ops.control import For, While
+from kbuild.compiler.ops.control import For, If, While, Yield
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import (
     AsyncCommitGroup,
@@ -114,6 +114,10 @@ class _Waits:
         """Dots in whose register operands the next ones may be put while they are still read."""
         self.makers = operand_makers(refilled)
         """Operations whose results may take the place of those."""
+        self.passed: set[WarpGroupDot] = set()
+        """Dots of loops whose results are only passed to the next iteration, or read in branches."""
+        self.staying: set[WarpGroupDot] = set()
+        """Those that may be in flight then."""
 
     def block(self, block: Block, flights: list[_PendingOp]) -> list[_PendingOp]:
         """Walk a block; return what is in flight at its end."""
@@ -139,6 +143,13 @@ class _Waits:
         if any(isinstance(each, WarpGroupDot) for each in inner):
             flights = self.wait(op, flights, flights)
         needed = [flight for flight in flights if any(self.needs(each, flight) for each in inner)]
+        if (
+            isinstance(op, If)
+            and needed
+            and all(flight.dot in self.staying and not flight.earlier for flight in needed)
+        ):
+            self.branch(op, flights)
+            return flights
         flights = self.wait(op, flights, needed)
         if isinstance(op, For):
             return flights + self.loop(op)
@@ -147,29 +158,68 @@ class _Waits:
             self.wait(region.terminator, left, left)
         return flights
 
+    def branch(self, branch: If, flights: Sequence[_PendingOp]) -> None:
+        """Wait in the branches that need it for all dots in flight, and pass their results on, so that they are in
+        the same registers whether the branch has waited or not."""
+        values = list(dict.fromkeys(flight.value for flight in flights if flight.value is not None))
+        passed = [self.wait_inside(region, flights, values) for region in branch.regions]
+        branch.types = (*branch.types, *(value.type for value in values))
+        for region, ended in zip(branch.regions, passed):
+            terminator = region.terminator
+            assert isinstance(terminator, Yield)
+            terminator.values = (*terminator.values, *ended)
+        for value in values:
+            result = Value(value.type, branch, len(branch.results))
+            branch.results.append(result)
+            for user in list(value.users):
+                if not any(is_within(user.parent_block, region) for region in branch.regions):
+                    user.replace_operand(value, result)
+            for flight in flights:
+                flight.value = result if flight.value is value else flight.value
+
+    def wait_inside(
+        self, region: Block, flights: Sequence[_PendingOp], values: Sequence[Value]
+    ) -> Sequence[Value]:
+        """Wait before the first operation of a branch that needs it; what has become of the results at its end."""
+        needing = (
+            op for op in region if any(self.needs(each, one) for each in (op, *op.walk()) for one in flights)
+        )
+        first = next(needing, None)
+        if first is None:
+            return values
+        wait = Builder.before(first).add(WarpGroupDotWait(tuple(values), 0))
+        for value, result in zip(values, wait.results):
+            for user in list(value.users):
+                if user is not wait and is_within(user.parent_block, region):
+                    user.replace_operand(value, result)
+        return wait.results
+
     def loop(self, loop: For) -> list[_PendingOp]:
         """Walk a loop; return what is in flight after it."""
         dots = [op for op in loop.body if isinstance(op, WarpGroupDot)]
-        staying = [dot for dot in dots if self.may_stay(dot, loop)]
+        passed = {dot: loop.yielded.index(dot.result) for dot in dots if is_only_yielded(dot, loop)}
+        staying = {dot: place for dot, place in passed.items() if self.may_stay(dot, loop)}
         for dot in dots:
             if dot not in staying:
                 self.issue_before_copies(dot)
         entering = [
             _PendingOp(
                 dot,
-                loop.carried[_position(dot, loop)],
+                loop.carried[place],
                 [_turned(self.place(tile), loop) for tile in _tiles(dot)],
                 True,
             )
-            for dot in staying
+            for dot, place in staying.items()
         ]
+        self.passed |= passed.keys()
+        self.staying |= staying.keys()
         left = self.block(loop.body, entering)
         ending = [flight for flight in left if flight.earlier or flight.dot not in staying]
         left = self.wait(loop.body.terminator, left, ending)
         return [
             _PendingOp(
                 flight.dot,
-                loop.results[_position(flight.dot, loop)],
+                loop.results[staying[flight.dot]],
                 [_Place(p.allocation, None) for p in flight.places],
             )
             for flight in left
@@ -225,7 +275,8 @@ class _Waits:
             only_yielded = (
                 op is op.parent_block.last
                 and flight.dot.parent is op.parent
-                and is_only_yielded_by(op, flight)
+                and flight.dot in self.passed
+                and not flight.earlier
             )
             if not (goes_on or only_yielded):
                 return True
@@ -287,12 +338,6 @@ def _start_early(dot: WarpGroupDot, flights: Sequence[_PendingOp]) -> None:
         op.move_before(first)
 
 
-def is_only_yielded_by(terminator: Op, flight: _PendingOp) -> bool:
-    """Whether a loop's end is the only user of a dot's result."""
-    loop = terminator.parent_op
-    return isinstance(loop, For) and flight.value is flight.dot.result and is_only_yielded(flight.dot, loop)
-
-
 def _tiles(dot: WarpGroupDot) -> list[Value]:
     return [operand for operand in (dot.a, dot.b) if isinstance(operand.type, MemDescType)]
 
@@ -314,10 +359,6 @@ def _may_recompute_operand(maker: Op, dot: WarpGroupDot) -> bool:
         and operand.block is not loop.body
         and any(op is maker for op in loop.body.walk())
     )
-
-
-def _position(dot: WarpGroupDot, loop: For) -> int:
-    return loop.yielded.index(dot.result)
 
 
 def _turned(place: _Place, loop: For) -> _Place:

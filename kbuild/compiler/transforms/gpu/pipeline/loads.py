@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from kbuild.compiler.analysis.bases import may_be_written
-from kbuild.compiler.ir.core import Op, Value
+from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Call, For, If, While, Yield
@@ -147,8 +147,21 @@ def last_sum_in_place(loop: For) -> WarpGroupDot:
 
 
 def is_only_yielded(dot: WarpGroupDot, loop: For) -> bool:
-    """Whether a dot's result is used only by the next iteration or after the loop."""
-    return dot.parent is loop.body and dict(dot.result.users) == {loop.body.terminator: 1}
+    """Whether a dot's result is used only by the next iteration, after the loop, or in some iterations alone: in a
+    branch, which waits for it."""
+    if dot.parent is not loop.body or dot.result.users.get(loop.body.terminator) != 1:
+        return False
+    others = (user.parent for user in dot.result.users if user is not loop.body.terminator)
+    return all(block is not None and _is_in_branch(block, loop) for block in others)
+
+
+def _is_in_branch(block: Block, loop: For) -> bool:
+    """Whether a block is part of a branch of a loop."""
+    while isinstance(block.parent, If) and block.parent.parent is not None:
+        block = block.parent.parent
+        if block is loop.body:
+            return True
+    return False
 
 
 def read_with(load: Load) -> list[Value]:

@@ -21,7 +21,7 @@ from tests.compiler.analysis.races import races
 from tests.compiler.transforms.gpu.loops import LOOPS, buffers_of, kernel, ops
 
 PASSES = tuple(name for name in SM_90.gpu_pipeline if name != "canonicalize_pointers")
-NAMES = ("matmul", "chained", "masked", "attention", "used_twice", "nested", "table")
+NAMES = ("matmul", "chained", "masked", "attention", "used_twice", "restarted", "nested", "table")
 _ORDERED = AsyncCopyGlobalToLocal | WarpGroupDot | WarpGroupDotWait
 ENLARGED = (
     ("{value = 64}", "{value = 128}"),
@@ -134,3 +134,11 @@ def test_a_dot_that_is_read_in_its_iteration_runs_under_the_copies_of_later_ones
     (dot,) = ops(module, WarpGroupDot)
     inside = [type(op) for op in dot.parent_block if isinstance(op, _ORDERED)]
     assert inside == [WarpGroupDot, AsyncCopyGlobalToLocal, WarpGroupDotWait]
+
+
+def test_a_sum_that_is_stored_in_some_iterations_stays_in_flight_in_the_others() -> None:
+    module = compiled("restarted", 3)
+    (dot,) = ops(module, WarpGroupDot)
+    waits = [(wait.parent_block is dot.parent_block, wait.pendings) for wait in ops(module, WarpGroupDotWait)]
+    assert waits == [(True, 1), (False, 0), (False, 0)], "under the copies, in the branch, after the loop"
+    assert dot.use_acc is not None

@@ -13,6 +13,20 @@ def part_of(row, part, n_cols, BLOCK: tl.constexpr, POLICY: tl.constexpr):
 
 
 @triton.jit
+def reciprocal_root(x):
+    """1/√x in fp32, by a step of Newton's from the approximation: almost always the nearest number."""
+    root = tl.rsqrt(x)
+    excess = tl.fma(x * root, root, -1.0)
+    return tl.where(tl.abs(excess) < 1.0, tl.fma(-0.5 * root, excess, root), root)  # Not of 0 and infinity.
+
+
+@triton.jit
+def is_there(pointer):
+    """Whether somebody asks for an optional output."""
+    return pointer.to(tl.int64) != 0
+
+
+@triton.jit
 def layer_norm_kernel(
     x,
     y,
@@ -27,21 +41,26 @@ def layer_norm_kernel(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr = 1,
     AGAIN: tl.constexpr = False,
+    EARLY: tl.constexpr = False,
 ):
-    """Program r normalises row r of `n_cols` ≤ BLOCK·PARTS elements and writes its mean and 1/σ (fp32) for
-    the backward pass.
+    """Program r normalises row r of `n_cols` ≤ BLOCK·PARTS elements and writes its mean and 1/σ (fp32), where there are
+    arrays for these: the backward pass asks for them.
 
     The row stays in registers, and of weight and bias only one of the PARTS at a time, which makes wide rows
     fit.  AGAIN: the row is reloaded from the cache of the multiprocessor for each step, which leaves registers
-    for more rows at a time.
+    for more rows at a time.  EARLY: weight and bias are asked for with the row; where there are few rows, their way
+    from memory counts more than registers.
     """
     row = tl.program_id(0).to(tl.int64)
     x += row * stride_x
     y += row * stride_y
-    values = ()
-    if not AGAIN:
-        for part in tl.static_range(PARTS):
+    values, scales, shifts = (), (), ()
+    for part in tl.static_range(PARTS):
+        if not AGAIN:
             values = values + (part_of(x, part, n_cols, BLOCK, ""),)
+        if EARLY:
+            scales = scales + (part_of(weight, part, n_cols, BLOCK, ""),)
+            shifts = shifts + (part_of(bias, part, n_cols, BLOCK, ""),)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for part in tl.static_range(PARTS):
         total += part_of(x, part, n_cols, BLOCK, "evict_last") if AGAIN else values[part]
@@ -50,17 +69,21 @@ def layer_norm_kernel(
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for part in tl.static_range(PARTS):
         value = part_of(x, part, n_cols, BLOCK, "evict_last") if AGAIN else values[part]
-        difference = tl.where(part * BLOCK + columns < n_cols, value - row_mean, 0.0)
+        # Behind the row's end both are zero: one choice for all elements of a vector.
+        difference = value - tl.where(part * BLOCK + columns < n_cols, row_mean, 0.0)
         squares += difference * difference
-    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(tl.sum(squares, axis=0) / n_cols + eps))
-    tl.store(mean + row, row_mean)
-    tl.store(rstd + row, row_rstd)
+    row_rstd = reciprocal_root(tl.sum(squares, axis=0) / n_cols + eps)
     for part in tl.static_range(PARTS):
         value = part_of(x, part, n_cols, BLOCK, "evict_first") if AGAIN else values[part]
-        scale, shift = part_of(weight, part, n_cols, BLOCK, ""), part_of(bias, part, n_cols, BLOCK, "")
+        scale = scales[part] if EARLY else part_of(weight, part, n_cols, BLOCK, "")
+        shift = shifts[part] if EARLY else part_of(bias, part, n_cols, BLOCK, "")
         result = (value - row_mean) * row_rstd * scale + shift
         place = part * BLOCK + columns
         tl.store(y + place, result.to(y.dtype.element_ty), mask=place < n_cols)
+    if is_there(mean):
+        tl.store(mean + row, row_mean)
+    if is_there(rstd):
+        tl.store(rstd + row, row_rstd)
 
 
 @triton.jit
@@ -85,22 +108,25 @@ def layer_norm_short_kernel(
     Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.
     """
     first = tl.program_id(0) * ROWS
-    rows, columns = tl.arange(0, ROWS), tl.arange(0, BLOCK)[None, :]
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)
     present, filled = rows < n_rows - first, columns < n_cols
-    inside = present[:, None] & filled
+    inside = present & filled[None, :]
     x += first.to(tl.int64) * stride_x
     y += first.to(tl.int64) * stride_y
-    values = tl.load(x + (rows[:, None] * stride_x + columns), mask=inside, other=0.0).to(tl.float32)
-    scale = part_of(weight, 0, n_cols, BLOCK, "")[None, :]
-    shift = part_of(bias, 0, n_cols, BLOCK, "")[None, :]
-    row_mean = tl.sum(values, axis=1) / n_cols
-    difference = tl.where(filled, values - row_mean[:, None], 0.0)
-    squares = tl.sum(difference * difference, axis=1)
-    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(squares / n_cols + eps))
-    tl.store(mean + first + rows, row_mean, mask=present)
-    tl.store(rstd + first + rows, row_rstd, mask=present)
-    result = difference * row_rstd[:, None] * scale + shift
-    tl.store(y + (rows[:, None] * stride_y + columns), result.to(y.dtype.element_ty), mask=inside)
+    values = tl.load(x + (rows * stride_x + columns[None, :]), mask=inside, other=0.0).to(tl.float32)
+    scale = tl.load(weight + columns, mask=filled, other=0.0).to(tl.float32)
+    shift = tl.load(bias + columns, mask=filled, other=0.0).to(tl.float32)
+    share = 1.0 / n_cols
+    row_mean = tl.sum(values, axis=1)[:, None] * share
+    # Behind the rows' ends both are zero: one choice for all elements of a vector.
+    difference = values - tl.where(filled[None, :], row_mean, 0.0)
+    row_rstd = reciprocal_root(tl.sum(difference * difference, axis=1)[:, None] * share + eps)
+    result = difference * row_rstd * scale[None, :] + shift[None, :]
+    tl.store(y + (rows * stride_y + columns[None, :]), result.to(y.dtype.element_ty), mask=inside)
+    if is_there(mean):
+        tl.store(mean + first + rows, row_mean, mask=present)
+    if is_there(rstd):
+        tl.store(rstd + first + rows, row_rstd, mask=present)
 
 
 @triton.jit
@@ -229,10 +255,12 @@ def layer_norm_long_kernel(
     x += row * stride_x
     y += row * stride_y
     row_mean, squares = moments_of_blocks(x, 0, 1, n_cols, BLOCK, ALIGNED, STAGES)
-    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(squares / n_cols + eps))
-    tl.store(mean + row, row_mean)
-    tl.store(rstd + row, row_rstd)
+    row_rstd = reciprocal_root(squares / n_cols + eps)
     normalise_blocks(x, y, weight, bias, 0, 1, n_cols, row_mean, row_rstd, BLOCK, ALIGNED, STAGES)
+    if is_there(mean):
+        tl.store(mean + row, row_mean)
+    if is_there(rstd):
+        tl.store(rstd + row, row_rstd)
 
 
 @triton.jit
@@ -294,9 +322,10 @@ def layer_norm_of_parts_kernel(
     row_mean = tl.sum(own_means * counts, axis=0) / n_cols
     distances = own_means - row_mean
     row_squares = tl.sum(own_squares + counts * distances * distances, axis=0)
-    row_rstd = tl.div_rn(1.0, tl.sqrt_rn(row_squares / n_cols + eps))
-    if part == 0:
+    row_rstd = reciprocal_root(row_squares / n_cols + eps)
+    if (part == 0) & is_there(mean):
         tl.store(mean + row, row_mean)
+    if (part == 0) & is_there(rstd):
         tl.store(rstd + row, row_rstd)
     normalise_blocks(
         x,

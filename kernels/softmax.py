@@ -94,7 +94,7 @@ def softmax_short_kernel(
     out += first.to(tl.int64) * stride_out
     values = tl.load(x + (rows * stride_x + columns), mask=inside, other=-float("inf")).to(tl.float32)
     exponentials = exponential(values, tl.max(values, axis=1)[:, None], EXACT)
-    results = exponentials / tl.sum(exponentials, axis=1)[:, None]
+    results = exponentials * (1.0 / tl.sum(exponentials, axis=1)[:, None])
     tl.store(out + (rows * stride_out + columns), results.to(out.dtype.element_ty), mask=inside)
 
 

@@ -42,6 +42,7 @@ enum {
 #define HINT_16 (UINT64_C(1) << 62)
 #define HINT_1 (UINT64_C(1) << 61)
 #define HINT_8 (UINT64_C(1) << 60)
+#define HINT_4 (UINT64_C(1) << 59)
 
 typedef enum { KIND_POINTER, KIND_INTEGER, KIND_FLOAT } Kind;
 

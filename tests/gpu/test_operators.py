@@ -80,7 +80,7 @@ def test_softmax_and_layer_norm(package, dtype, columns) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 67, 1000, 100_001])
-@pytest.mark.parametrize("columns", [1, 8, 40, 129, 512, 32_776])
+@pytest.mark.parametrize("columns", [1, 5, 8, 40, 100, 129, 512, 32_776])
 def test_softmax_and_layer_norm_of_many_rows(package, rows, columns) -> None:
     """Programs of several rows have one that is not full, and few wide rows are done in parts."""
     if rows * columns > 1 << 26:

@@ -221,11 +221,14 @@ def layer_norm(package, dtype, values, scale, shift, strides, offsets, eps, what
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layer_norm(package, generator, dtype):
-    for columns in COLUMNS:
-        values = normal(generator, (3, columns), DTYPES[dtype], 2.0) + 1
+    """Also of more rows than those of which each gets many threads."""
+    more = 2 * torch.cuda.get_device_properties(0).multi_processor_count + 1
+    for columns, rows in ((columns, rows) for columns in COLUMNS for rows in (3, more)):
+        values = normal(generator, (rows, columns), DTYPES[dtype], 2.0) + 1
         values[:, 0] += 4
         scale, shift = (normal(generator, (columns,), DTYPES[dtype]) for _ in range(2))
-        for name, (stride_x, stride_y, offset) in row_layouts(columns).items():
+        layouts = row_layouts(columns) if rows == 3 else {"packed": row_layouts(columns)["packed"]}
+        for name, (stride_x, stride_y, offset) in layouts.items():
             for eps in (1e-5, 0.5):
                 strides, offsets = (stride_x, stride_y), (offset,) * 4
                 layer_norm(

@@ -3,12 +3,13 @@ devices."""
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
 from kbuild.aot.artifact import selection, tables
 from kbuild.aot.files import templates_directory
-from kbuild.aot.manifest.model import Guard
+from kbuild.aot.manifest.model import Argument, Guard
 from kbuild.errors import ManifestError, UsageError
 from tests.launcher.example_package import Tensor, built, example_table, kernel_of, manifest_of, variant_of
 
@@ -110,17 +111,31 @@ def test_rows_are_ordered_by_code_then_by_specialisation_then_as_written():
         row("sm_90", ":1", small),
         row("sm_90", "", block=128, compiled="sm_90a"),
         row("sm_90", ":16", block=128),
+        row("sm_90", ":4", block=512),
         row("sm_90", ":8", block=256),
     ]
     assert [row.name for row in table_of(rows).kernels[0].rows] == [
         "sm_90 BLOCK=64 num_warps=4 num_stages=3 n:1 if n <= 8",
         "sm_90 BLOCK=128 num_warps=4 num_stages=3 n:16",
         "sm_90 BLOCK=256 num_warps=4 num_stages=3 n:8",
+        "sm_90 BLOCK=512 num_warps=4 num_stages=3 n:4",
         "sm_90 BLOCK=64 num_warps=4 num_stages=3 if n <= 8",
         "sm_90a BLOCK=128 num_warps=4 num_stages=3",
         "sm_80 BLOCK=64 num_warps=4 num_stages=3 n:16",
         "sm_80 BLOCK=64 num_warps=4 num_stages=3",
     ]
+
+
+def test_arguments_of_the_grid_alone_may_choose_among_rows():
+    """Then a call which gives its grid cannot leave them out."""
+    kernel = replace(kernel_of("f", ("n",)), grid_args=(Argument("n", "i32"), Argument("m", "i32")))
+    few = variant_of("f", "sm_90", {"x": "*fp32"}, constexprs={"BLOCK": 64}, guards=(Guard("n", "<=", 8),))
+    table = tables.make_table(
+        manifest_of((kernel,)),
+        [built(few), built(variant_of("f", "sm_90", {"x": "*fp32"}, constexprs={"BLOCK": 128}))],
+    ).kernels[0]
+    assert [(p.name, p.grid_only) for p in table.parameters] == [("x", False), ("n", False), ("m", True)]
+    assert table.conditions == ("n <= 8",) and len(table.rows) == 2
 
 
 def test_a_configuration_for_any_values_takes_no_call_from_a_specialised_one():
@@ -173,7 +188,7 @@ def test_many_levels_of_shared_memory_are_merged_upwards():
         ("f", {'x"; system("': "i32"}, {}, "is not a name that Python and C allow"),
         ("f", {"stream": "i32"}, {}, "a name that the package needs itself"),
         ("f", {"n": "float"}, {}, 'unknown type "float"'),
-        ("f", {"n": "*i32:4"}, {}, 'unknown type "\\*i32:4"'),
+        ("f", {"n": "*i32:3"}, {}, 'unknown type "\\*i32:3"'),
         ("explain", {"n": "i32"}, {}, "a name that the package needs itself"),
         ("__init__", {"n": "i32"}, {}, "is not a name"),
         ("f", {"n": "i32"}, {"guards": (Guard("m", "<=", 3),)}, 'when: unknown name "m"'),
@@ -196,6 +211,7 @@ def test_facts_have_the_same_bits_in_c_and_in_python():
         **wanted,
         "HINT_16": selection.HINT_16,
         "HINT_8": selection.HINT_8,
+        "HINT_4": selection.HINT_4,
         "HINT_1": selection.HINT_1,
     }
     assert len(set(bits.values())) == len(bits) and f"TYPE_MASK UINT64_C(0x{selection.TYPE_MASK:X})" in text

@@ -9,8 +9,8 @@ option and condition.  A row requires bits of each word.  The first row whose bi
     fact        bits                                            a row requires
     target      one for each target that runs on the device     its own target's
     shared      one for each level of shared memory there is    its level's
-    pointer     its element type (all if unknown); divisible    its type; divisible by 8 or 16, if specialised to it
-    integer     every type that holds it; divisible; one        its type; divisible by 8 or 16, or one
+    pointer     its element type (all if unknown); divisible    its type; divisible by 4, 8 or 16, if specialised to it
+    integer     every type that holds it; divisible; one        its type; divisible by 4, 8 or 16, or one
     float       every type                                      its type
     option      one for the value given (all if none)           its value's
     condition   1 if it holds                                   1, if it has the condition
@@ -48,8 +48,8 @@ HINT_16 = 1 << 62
 """Divisible by 16."""
 HINT_1 = 1 << 61
 """Equal to one."""
-HINT_8 = 1 << 60
-"""Divisible by 8; what 16 divides has both bits."""
+HINT_8, HINT_4 = 1 << 60, 1 << 59
+"""Divisible by 8, and by 4; what 16 divides has all three bits."""
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
 NO_ROW, AMBIGUOUS = -1, -2
 
@@ -298,7 +298,7 @@ def _fine_failures(
     kernel: KernelTable, call: AskedCall, row: VariantEntry, failed: tuple[int, ...]
 ) -> list[str]:
     """Which specialisations and conditions of a row fail."""
-    subjects: dict[int, list[str]] = {hint: [] for hint in (HINT_16, HINT_8, HINT_1)}
+    subjects: dict[int, list[str]] = {hint: [] for hint in (HINT_16, HINT_8, HINT_4, HINT_1)}
     words = []
     for fact in failed:
         position = fact - DEVICE_FACTS
@@ -320,7 +320,8 @@ def _fine_failures(
                 f"{name} = {argument!s:.30}" for name, argument in given.items() if _names(condition, name)
             )
             words.append(f"{condition} does not hold ({values})")
-    for names, predicate in zip(subjects.values(), ("not divisible by 16", "not divisible by 8", "not 1")):
+    predicates = (*(f"not divisible by {number}" for number in (16, 8, 4)), "not 1")
+    for names, predicate in zip(subjects.values(), predicates):
         words += [f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {predicate}"] * bool(names)
     return words
 

@@ -17,6 +17,7 @@ from kbuild.aot.artifact.rendering import PackageTable
 from kbuild.aot.artifact.selection import (
     DEVICE_FACTS,
     HINT_1,
+    HINT_4,
     HINT_8,
     HINT_16,
     TYPES,
@@ -225,6 +226,9 @@ def _parameters(
         raise ManifestError(f"{where}: its variants have different arguments")
     columns = [tuple(row[index][1] for row in rows) for index in range(len(names))]
     extents = {name: (names.index(extent.tensor), *extent[1:]) for name, _, extent in codes[0].extents}
+    # A call that gives its grid leaves out what the grid alone needs; not so what chooses among the rows.
+    asked = {name for code in codes for guard in code.variant.guards for name in guard.arguments}
+    grid_only = {name for name, _ in grid_args} - asked
     parameters = []
     for name, column in zip(names, columns):
         _check_identifier(name, f"{where}: args.{name}", _RESERVED_ARGUMENTS)
@@ -235,9 +239,7 @@ def _parameters(
                 f"{where}: args.{name}: is a {kinds[0]} in one variant and a {kinds[1]} in another"
             )
         types = tuple(dict.fromkeys(type_ for _, type_, _ in found))
-        parameters.append(
-            LaunchParameter(name, kinds[0], types, 0, name in dict(grid_args), extents.get(name))
-        )
+        parameters.append(LaunchParameter(name, kinds[0], types, 0, name in grid_only, extents.get(name)))
     return tuple(parameters)
 
 
@@ -249,7 +251,11 @@ def _split_type(text: str, where: str) -> tuple[str, str, int]:
     if name not in TYPES or (kind == "integer" and name[0] not in "iu") or hint not in HINT_WEIGHTS:
         advice = f"types are {', '.join(TYPES)}, pointers *type, hints :16 :8 :1"
         raise ManifestError(f'{where}: unknown type "{text}"', help=advice)
-    return kind, name, {"": 0, "8": HINT_8, "16": HINT_16, "1": HINT_1}[hint] if kind != "float" else 0
+    return (
+        kind,
+        name,
+        {"": 0, "4": HINT_4, "8": HINT_8, "16": HINT_16, "1": HINT_1}[hint] if kind != "float" else 0,
+    )
 
 
 def _options(
@@ -309,9 +315,7 @@ def _grid(
 
 def _conditions(code: Code, parameters: tuple[LaunchParameter, ...], where: str) -> tuple[str, ...]:
     """The variant's conditions in their normal form; they name what every call has, and its device."""
-    names = [
-        parameter.name for parameter in parameters if _is_countable(parameter) and not parameter.grid_only
-    ]
+    names = [parameter.name for parameter in parameters if _is_countable(parameter)]
     names.append(expressions.NUM_SMS)
     return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
 
@@ -403,7 +407,8 @@ def _row_name(code: Code) -> str:
     variant = code.variant
     values = [f"{name}={value}" for name, value in variant.values.items() if value is not None]
     hinted = {
-        hint: [name for name, text in code.args if text.endswith(f":{hint}")] for hint in ("16", "8", "1")
+        hint: [name for name, text in code.args if text.endswith(f":{hint}")]
+        for hint in ("16", "8", "4", "1")
     }
     hints = [f"{','.join(names)}:{hint}" for hint, names in hinted.items() if names]
     conditions = [f"if {condition}" for condition in code.conditions]

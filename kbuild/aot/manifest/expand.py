@@ -111,7 +111,7 @@ class Variant:
         arch.
 
         Argument types follow from the matrix, so their specialisations alone are named, where they are not
-        the usual ones: `n=d16` divisible by 16, `n=d8` by 8, `n=one` equal to one, `x=any` a pointer of any
+        the usual ones: `n=d16` divisible by 16, `n=d8` by 8, `n=d4` by 4, `n=one` equal to one, `x=any` a pointer of any
         alignment.
         """
         words = [str(value) for _, value in self.matrix if isinstance(value, str)]
@@ -387,8 +387,8 @@ def _hint_word(type_: str) -> str:
     """The specialisation of an argument in a file name; empty for the usual one."""
     hint = hint_of(type_)
     if type_.startswith("*"):
-        return {"8": "d8", "16": ""}.get(hint, "any")
-    return {"": "", "8": "d8", "16": "d16", "1": "one"}[hint]
+        return {"4": "d4", "8": "d8", "16": ""}.get(hint, "any")
+    return {"": "", "1": "one"}.get(hint, f"d{hint}")
 
 
 def _value_text(value: Value) -> str:

@@ -56,7 +56,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     """The kernel of one table; None, with the mistakes noted in the reader, if it cannot be made out."""
     before = len(reader.errors)
     values = checked(reader, path, table, schema.KERNEL)
-    function_name, declared = find_function(reader, path, table, values)
+    name, declared = find_function(reader, path, table, values)
     presumed = declared or presumed_function(table)
     types, function = with_elements(reader, (*path, "args"), values.get("args", {}), presumed)
     parameters = {parameter.name: parameter for parameter in function.parameters}
@@ -66,7 +66,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
     matrix = listed.matrix if listed else _matrix(reader, path, values.get("matrix", {}), parameters)
     args = _arguments(reader, path, types, matrix, function, listed.columns if listed else ())
     if declared:
-        _check_source(reader, path, values, declared, function_name, args, matrix)
+        _check_source(reader, path, values, declared, name, args, matrix)
     taken = {*parameters, *(axis.name for axis in matrix)}
     grid_args = _grid_arguments(reader, (*path, "grid_args"), values.get("grid_args", {}), taken)
     if listed:
@@ -74,7 +74,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         loaded = LoadedConfigs(listed.configs, [], (), DecoratedConfigs())
     else:
         specializations = _specializations(reader, values.get("specialize", ()), args, matrix)
-        loaded = load_configs(reader, path, values, args, matrix, specializations, function, function_name)
+        loaded = load_configs(reader, path, values, args, grid_args, matrix, specializations, function, name)
     _check_size(reader, path, args, matrix, len(specializations), len(listed.configs) if listed else 0)
     excludes = tuple(read_exclude(reader, key, entry, matrix) for key, entry in values.get("exclude", ()))
     verify, tune = _runs(reader, path, values, args, grid_args, matrix, specializations, loaded)
@@ -84,7 +84,7 @@ def load_kernel(reader: ManifestReader, path: KeyPath, table: Mapping[str, Any])
         Kernel,
         schema.KERNEL,
         values,
-        function=function_name,
+        function=name,
         args=args,
         matrix=matrix,
         specializations=specializations,
@@ -306,7 +306,7 @@ def _argument(
         and not type_.startswith("*")
         and any(str(value)[0] not in "iu" or value == "i1" for value in values)
     ):
-        reader.error(key, "only pointers and integers can be divisible by 8 or 16 or equal to one")
+        reader.error(key, "only pointers and integers can be divisible by 4, 8 or 16 or equal to one")
     if "1" in [mark.rstrip("?") for mark in marks] and type_.startswith("*"):
         reader.error(key, "a pointer cannot be equal to one")
     return Argument(name, type_, _hints(marks))

@@ -68,10 +68,10 @@ TYPE_WORDS |= {"int1": "i1"} | {f"float8{form}": f"fp8{form}" for form in ("e4nv
 LANGUAGES = (TRITON, CUDA)
 """The languages of kernels."""
 
-HINTS = ("8", "16", "1")
-"""What a run-time argument may be specialised to: divisible by 8 or 16, equal to one."""
+HINTS = ("4", "8", "16", "1")
+"""What a run-time argument may be specialised to: divisible by 4, 8 or 16, equal to one."""
 
-HINT_WEIGHTS = {"": 0, "8": 1, "16": 2, "1": 4}
+HINT_WEIGHTS = {"": 0, "4": 1, "8": 2, "16": 4, "1": 8}
 """The weight of each hint; dispatch takes the variant whose hints weigh most together."""
 
 GUARD_OPERATORS = ("<=", ">=", "==", "!=", "<", ">", "!%", "%")
@@ -145,7 +145,7 @@ class Argument:
     """Type as Triton's signatures write it (`*fp16`, `i32`); `{axis}` stands for a value of a matrix axis.  A list
     of types is for a tuple, whose elements are arguments named `strides_0`, `strides_1`, …"""
     hints: tuple[str, ...] = ("",)
-    """Specialisations to build, strongest first: `1` equal to one, `16` and `8` divisible by it, empty for
+    """Specialisations to build, strongest first: `1` equal to one, `16`, `8` and `4` divisible by it, empty for
     none."""
 
     @property
@@ -241,7 +241,7 @@ class Specialization:
     """Hints that are assumed together: one `[[kernel.specialize]]`."""
 
     hints: tuple[tuple[str, str], ...] = ()
-    """The hint for each argument, besides those in `args`: 16 or 8 divisible by it, 1 equal to it."""
+    """The hint for each argument, besides those in `args`: 16, 8 or 4 divisible by it, 1 equal to it."""
     name: str = ""
     """What `when = { specialize = … }` of a configuration calls it."""
 

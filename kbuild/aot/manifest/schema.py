@@ -71,7 +71,7 @@ from kbuild.compiler.backend import ptxas_wheels
 from kbuild.options import CompileOptions, options
 from kbuild.targets import ARCHS
 
-TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:8|16|1)\??)*)"
+TYPE = r"(\*?)(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})((?::(?:4|8|16|1)\??)*)"
 """An argument's type: a pointer or not, an element type or `{axis}`, hints."""
 DESCRIPTOR = (
     r"tensordesc<(?:([a-z][a-z0-9]*)|\{([A-Za-z_]\w*)\})\[ *\w+ *(?:, *\w+ *){0,4}\](?::(?:zero|nan))?"
@@ -79,7 +79,7 @@ DESCRIPTOR = (
 )
 """An argument's type: a tensor, whose blocks have these sizes (numbers, or names of compile-time values), and in shared
 memory this swizzle (CUDA C++) or layout (Gluon)."""
-HINT_ADVICE = "16, 8: divisible by it; 1: equal to it"
+HINT_ADVICE = "16, 8, 4: divisible by it; 1: equal to it"
 """The meaning of hints, as advice for a wrong one."""
 
 # Values that several keys have.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kbuild.aot.manifest import expressions
 from kbuild.errors import ManifestError
@@ -46,6 +46,11 @@ class OpScope:
     def names(self) -> tuple[str, ...]:
         """What an argument of the same name is bound to: dimensions, scalars and values."""
         return (*self.dims, *self.scalars, *self.values)
+
+    def of(self, tensors: Collection[str]) -> OpScope:
+        """The same, of these tensors alone."""
+        known = {name: self.tensors[name] for name in tensors}
+        return replace(self, tensors=known, optional=[name for name in self.optional if name in known])
 
 
 @dataclass(frozen=True)

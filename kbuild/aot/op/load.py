@@ -92,7 +92,7 @@ class _OpLoader:
             scope, scalars={scalar.name: scalar.kind for scalar in scalars}, constants=_constants(self.kernel)
         )
         # Before outputs are made, nothing is known of them.
-        early = replace(scope, tensors={tensor.name: scope.tensors[tensor.name] for tensor in inputs})
+        early = scope.of([tensor.name for tensor in inputs])
         requirements = tuple(self._requirements(values.get("require", {}), early))
         let = self._values(values.get("let", {}), early, [*scope.tensors])
         scope = replace(scope, values=[value.name for value in let])
@@ -141,7 +141,7 @@ class _OpLoader:
         return OpScope(
             list(having),
             tensors={tensor.name: _names(tensor) for _, tensor in tensors},
-            optional=[tensor.name for tensor in inputs if tensor.is_optional],
+            optional=[tensor.name for _, tensor in tensors if tensor.is_optional],
             unsure={
                 word: [tensor.name for tensor in found]
                 for word, found in having.items()
@@ -331,7 +331,7 @@ class _OpLoader:
     def _check_flags(self, values: Mapping[str, Any], tensors: Sequence[tuple[str, OpTensor]]) -> None:
         """Names in `optional`, `mutates`, … are those of tensors that can be so."""
         legal = {
-            "optional": ("inputs",),
+            "optional": ("inputs", "outputs"),
             "mutates": ("inputs",),
             "zeros": ("outputs", "workspaces"),
             "aliases": ("outputs",),
@@ -367,8 +367,7 @@ class _OpLoader:
         path = (*self.path, "scalars")
         found: list[OpScalar] = []
         taken = {tensor.name: "tensor" for _, tensor in tensors} | dict.fromkeys(scope.dims, "dimension")
-        inputs = [tensor.name for role, tensor in tensors if role == "inputs"]
-        scope = replace(scope, tensors={name: scope.tensors[name] for name in inputs})
+        scope = scope.of([tensor.name for role, tensor in tensors if role == "inputs"])
         for name, value in checked(self.reader, path, given, schema.SCALARS).items():
             key = (*path, name)
             if not self._check_name(key, name, taken):

@@ -145,10 +145,11 @@ class _BackwardChecker:
 
     def _check_tensor(self, key: KeyPath, argument: OpTensor, source: str) -> None:
         name = f"{argument.name} of {self.other.name}"
+        inputs = [tensor.name for tensor in self.op.inputs]
         found = self.tensors.get(source) or self.grads.get(source)
         if found is None:
             self._error(key, f"{name} is a tensor, and {source} is a scalar")
-        elif found.is_optional and not argument.is_optional:
+        elif source in inputs and found.is_optional and not argument.is_optional:
             self._error(key, f"{name} has to be given, and {source} may be None")
         elif source in self.grads and not _floats(found.types):
             self._error(key, f"{found.name} holds {' or '.join(found.types)}, and so has no gradient")

@@ -26,7 +26,8 @@ class OpTensor:
     sizes: tuple[OpExpression | None, ...] = ()
     """Of outputs and workspaces: the expressions among `dims`; None for names."""
     is_optional: bool = False
-    """Whether it may be None, for which the kernel gets a null pointer."""
+    """Whether an input may be None, and whether an output is made only where somebody asks for it; else kernels get
+    a null pointer."""
     is_mutated: bool = False
     """Whether the kernels write to it, though it is an input."""
     is_zeroed: bool = False

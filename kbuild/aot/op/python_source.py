@@ -130,7 +130,12 @@ def operator_doc(op: Op, words: dict[str, list[str]], is_for_c: bool = False) ->
         default = scalar.computed.text if scalar.computed else repr(scalar.default)
         lines.append(f"{scalar.name}: {what}" + ("" if scalar.is_required else f", by default {default}"))
     for tensor in op.outputs:
-        what = "written, NULL if it is not wanted" if is_for_c else "made unless it is given"
+        made = (
+            "computed where it is given or gradients need it"
+            if tensor.is_optional
+            else "made unless it is given"
+        )
+        what = "written, NULL if it is not wanted" if is_for_c else made
         lines.append(f"{tensor.name}: {_tensor_doc(tensor)}, {what}")
     if is_for_c:
         return "\n".join(lines) + "\n"

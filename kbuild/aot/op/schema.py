@@ -120,7 +120,9 @@ OP = Table(
             "optional",
             (OpTensor, "is_optional"),
             _NAMES,
-            doc="Inputs that may be None, for which the kernel gets a null pointer; `given(bias)` is 1 where one is there.",
+            doc="Inputs that may be None, and outputs that are made only where a call gives one of these, or where torch's "
+            "dispatcher or JAX, as for gradients, takes all; else the kernel gets a null pointer.  `given(bias)` is 1 "
+            "where one is there.",
         ),
         Key(
             "mutates",

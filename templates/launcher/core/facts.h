@@ -3,7 +3,8 @@
 /* What is known of which powers of two divide a number. */
 static inline uint64_t divisibility(uint64_t number)
 {
-    return (uint64_t)((number & 15) == 0) * HINT_16 | (uint64_t)((number & 7) == 0) * HINT_8;
+    return (uint64_t)((number & 15) == 0) * HINT_16 | (uint64_t)((number & 7) == 0) * HINT_8 |
+           (uint64_t)((number & 3) == 0) * HINT_4;
 }
 
 /* The integer types that hold a value, and its hints; `large` says that it is over INT64_MAX. */

@@ -12,6 +12,20 @@ static uint64_t type_to_make(const OpCall *oc, int tensor)
     return 0;
 }
 
+/* Whether an optional output stays out: the operator returns none of these, and the call gives none. */
+static int is_left_out(const OpCall *oc, int tensor)
+{
+    const Operator *op = oc->op;
+    int is_output = tensor >= op->input_count && tensor < op->input_count + op->output_count, is_asked_for = 0;
+    for (int i = op->input_count; is_output && i < op->input_count + op->output_count; i++) {
+        int is_returned = 0;
+        for (int k = 0; k < op->return_count; k++)
+            is_returned = is_returned || op->returned[k] == i;
+        is_asked_for = is_asked_for || (op->tensors[i].is_optional && (is_returned || is_given(oc, i)));
+    }
+    return is_output && op->tensors[tensor].is_optional && !is_asked_for;
+}
+
 /* Sizes of a tensor to make, and its strides, which have no gaps; -1 with a report. */
 static int extents_to_make(OpCall *oc, int tensor)
 {

@@ -96,7 +96,7 @@ static int run_operator(OpCall *oc, Device *device, int ordinal, CUstream stream
     if (compute_shapes(oc, device->num_sms) < 0)
         return -1;
     for (int i = op->input_count; i < tensor_count(op); i++)
-        if ((!is_given(oc, i) && allocate(oc, i, stream) < 0) || match_tensor(oc, i) < 0)
+        if (!is_left_out(oc, i) && ((!is_given(oc, i) && allocate(oc, i, stream) < 0) || match_tensor(oc, i) < 0))
             return -1;
     if (check_aliases(oc) < 0 || check_agreement(oc) < 0 || zero_tensors(oc, stream) < 0)
         return -1;

@@ -123,13 +123,15 @@ static int place_hidden(PyOpCall *oc, uint64_t hidden, int64_t bytes)
     return status;
 }
 
-/* Makes outputs that the call does not give, and workspaces; all are then known as inputs are. */
+/* Makes outputs that the call does not give, and workspaces; all are then known as inputs are.  torch's dispatcher gets all outputs. */
 static int make_tensors(PyOpCall *oc)
 {
     const Operator *op = oc->core.op;
     uint64_t hidden = 0;
     int64_t bytes = 0;
     for (int i = op->input_count; i < tensor_count(op); i++) {
+        if (!oc->is_run && is_left_out(&oc->core, i))
+            continue;
         if (!oc->tensors[i]) {
             uint64_t type = oc->core.types[i] = type_to_make(&oc->core, i);
             if (!type)

@@ -226,12 +226,12 @@ CASES = [
     ),
     ('x = "*{dtype}:16"', 'x = "*fp61:16"', 12, K + 'args.x: unknown type "fp61"; did you mean "fp64"?'),
     ('x = "*{dtype}:16"', "x = 16", 12, K + "args.x: the int 16 is not a type; write it as"),
-    ('n = "i32:16?"', 'n = "i32:4"', 14, K + 'args.n: "i32:4" is not a type; write it as'),
+    ('n = "i32:16?"', 'n = "i32:3"', 14, K + 'args.n: "i32:3" is not a type; write it as'),
     (
         'n = "i32:16?"',
         'n = "fp32:16"',
         14,
-        K + "args.n: only pointers and integers can be divisible by 8 or 16",
+        K + "args.n: only pointers and integers can be divisible by 4, 8 or 16",
     ),
     (
         'n = "i32:16?"',
@@ -302,9 +302,9 @@ CASES = [
     ),
     (
         "[[kernel.exclude]]",
-        "[[kernel.specialize]]\nn = 4\n[[kernel.exclude]]",
+        "[[kernel.specialize]]\nn = 3\n[[kernel.exclude]]",
         30,
-        K + "specialize[0].n: the int 4 is not a",
+        K + "specialize[0].n: the int 3 is not a",
     ),
     (
         "[[kernel.exclude]]",

@@ -138,6 +138,21 @@ returns = ["x", "counter"]
 bind = { n = "N", stride_x = "stride(x, N)", HAS_BIAS = "given(bias)", MODE = "mode" }
 """
 
+NORMALISE_MANIFEST = """\
+[[kernel]]
+name = "normalise"
+like = "layer_norm"
+[kernel.op]
+inputs = { x = "*n_rows n_cols", "weight, bias" = "n_cols" }
+outputs = { y = "*n_rows n_cols", "mean, rstd" = "*n_rows" }
+optional = ["mean", "rstd"]
+scalars = { eps = 1e-5 }
+bind = { stride_x = "stride(x, n_rows)", stride_y = "stride(y, n_rows)" }
+returns = ["y"]
+launch = [{ when = "n_rows > 2 or given(rstd)" }, { when = "n_rows <= 2 and not given(rstd)" }]
+"""
+"""layer_norm whose statistics nobody need ask for."""
+
 CHOOSE_MANIFEST = """\
 [[kernel]]
 name = "choose"

@@ -77,6 +77,17 @@ def test_outputs_that_are_not_wanted_and_defaults(library: Library, driver) -> N
     assert code == 0 and np.abs(y.copy_to_host() - right).max() < 1e-4
 
 
+def test_optional_outputs_are_computed_where_one_is_asked_for(library: Library, driver) -> None:
+    x, ones = floats(6, 64), np.ones(64, np.float32)
+    inputs = [view(driver.array(array)) for array in (x, ones, 0 * ones)]
+    y, mean = driver.empty((6, 64), np.float32), driver.empty(6, np.float32)
+    for wanted in (None, view(mean)):
+        code = library.call("normalise", *inputs, ctypes.c_double(1e-5), view(y), wanted, None, None)
+        assert code == (0, "")
+        assert [any(argument) for argument in driver.launches[-1].arguments[4:6]] == [bool(wanted)] * 2
+    assert np.allclose(mean.copy_to_host(), x.mean(1), atol=1e-6)
+
+
 def test_two_launches_with_a_workspace(library: Library, driver) -> None:
     x, out = floats(40_000), driver.empty((), np.float32)
     assert library.call("sum", view(driver.array(x)), view(out), None) == (0, "")

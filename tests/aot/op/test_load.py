@@ -143,8 +143,8 @@ MISTAKES = {
     "an exponent": ('"N ** -0.5"', '"N ** 0.3"', 'op.scalars.factor: unknown exponent "0.3"'),
     "a tensor that cannot be optional": (
         'optional = ["bias"]',
-        'optional = ["counter"]',
-        'op.optional[0]: "counter" is no input',
+        'optional = ["N"]',
+        'op.optional[0]: "N" is no input or output',
     ),
     "a return": (
         'returns = ["y"]',
@@ -421,7 +421,16 @@ def test_a_dimension_of_an_optional_tensor_is_known_where_that_is_asked_for(fold
 def test_names_that_the_modules_of_a_package_use_are_refused(project) -> None:
     """What a module with functions of operators' names uses, and has no _ in front, is the name of no operator; what
     functions with operators' arguments use beside them has a _ in front."""
-    operators = {"vector_add", "sum", "layer_norm", "scale_", "choose", "choose_backward", "pick"}
+    operators = {
+        "vector_add",
+        "sum",
+        "layer_norm",
+        "scale_",
+        "choose",
+        "choose_backward",
+        "pick",
+        "normalise",
+    }
     for module in ("operators", "_torch", "_jax", "_shapes"):
         source = (project / f"site/operators_example/{module}.py").read_text()
         table = symtable.symtable(source, module, "exec")

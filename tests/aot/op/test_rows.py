@@ -60,8 +60,11 @@ def package(root: Path, driver: FakeDriver) -> Iterator[ModuleType]:
 
 KERNELS = {
     (70, 100): ["short"],
+    (1032, 1): ["short"],
+    (5, 3): ["short"],
     (3, 512): ["short"],
     (3, 513): [""],
+    (300, 1000): [""],
     (1, 32_768): [""],
     (2, 32_776): ["parts", "of_parts"],
     (2, 32_769): ["parts", "of_parts"],
@@ -87,6 +90,11 @@ def test_rows_of_every_length(package, driver, shape) -> None:
         launched = [launch.entry for launch in driver.launches[before:]]
         assert launched == [f"{name}_{end}_kernel" if end else f"{name}_kernel" for end in KERNELS[shape]]
         assert np.abs(found - right[name]).max(initial=0) < 2e-5
+    statistics = driver.empty(shape[0], np.float32), driver.empty(shape[0], np.float32)
+    package.layer_norm(*map(driver.array, (x, weight, bias)), mean=statistics[0], rstd=statistics[1])
+    mean, rstd = (array.copy_to_host() for array in statistics)
+    assert np.abs(mean - wide.mean(axis=1)).max(initial=0) < 1e-6
+    assert np.abs(rstd * np.sqrt(wide.var(axis=1) + 1e-5) - 1).max(initial=0) < 1e-6
 
 
 def test_rows_far_apart_take_programs_of_their_own(package, driver) -> None:

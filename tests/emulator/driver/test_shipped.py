@@ -98,6 +98,8 @@ def compiled(condition: str) -> types.CodeType:
 def fits(value: int, type_: str) -> bool:
     """Whether an integer has exactly the hints of a type of a signature."""
     hint = type_.partition(":")[2]
+    if hint == "4":
+        return value % 8 == 4
     return value == 1 if hint == "1" else value % int(hint) == 0 if hint else value % 2 == 1 and value != 1
 
 
@@ -120,12 +122,20 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     num_sms = find_target(variant.arch).multiprocessors
     guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
     choices: dict[str, list[int | float]] = {
-        argument.name: [2] for argument in MANIFEST.kernel(variant.kernel).grid_args
+        argument.name: [
+            2,
+            *(
+                edge(guard, argument.name, num_sms) + 1
+                for guard in guards
+                if argument.name in guard.arguments
+            ),
+        ]
+        for argument in MANIFEST.kernel(variant.kernel).grid_args
     }
     for position, (name, type_) in enumerate(variant.signature):
         own = [guard for guard in guards if name in guard.arguments]
         bounds = {edge(guard, name, num_sms) for guard in own if "%" not in guard.operator}
-        edges = {bound + step for bound in bounds if bound < FEW for step in (-16, -1, 0, 1, 16)}
+        edges = {bound + step for bound in bounds if bound < FEW for step in (-16, -4, -1, 0, 1, 16)}
         edges |= {8, 64} if any("%" in guard.operator for guard in own) else set()
         if name in GIVEN.get(variant.kernel, {}):
             choices[name] = [GIVEN[variant.kernel][name]]
@@ -134,7 +144,7 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
         elif type_ in ("fp32", "fp64"):
             choices[name] = [0.5]
         else:
-            fitting = [value for value in {1, 7, 48, *edges} if fits(value, type_)]
+            fitting = [value for value in {1, 7, 44, 48, *edges} if fits(value, type_)]
             choices[name] = [*sorted(fitting, reverse=True)[: None if edges else 1]]
     # Of what its own guards let through, the largest first: what comes before it among the configurations is
     # for less.
@@ -153,6 +163,7 @@ def word(parameter: selection.LaunchParameter, value: int | float) -> int:
     hints = (
         selection.HINT_16 * (value % 16 == 0)
         | selection.HINT_8 * (value % 8 == 0)
+        | selection.HINT_4 * (value % 4 == 0)
         | selection.HINT_1 * (value == 1)
     )
     types = selection.TYPE_MASK

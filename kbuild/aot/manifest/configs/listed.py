@@ -21,7 +21,16 @@ from kbuild.aot.manifest.configs.features import obstacle
 from kbuild.aot.manifest.expand import parse_guard
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.kinds import Name, Setting
-from kbuild.aot.manifest.model import DTYPES, Axis, Config, Guard, PointCondition, Specialization, Value
+from kbuild.aot.manifest.model import (
+    DTYPES,
+    HINTS,
+    Axis,
+    Config,
+    Guard,
+    PointCondition,
+    Specialization,
+    Value,
+)
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, described, shown_key, suggestion
 from kbuild.aot.manifest.schema_values import VALUE
@@ -30,7 +39,7 @@ from kbuild.options import TRITON, CompileOptions, by_name
 
 SCHEMA = 1
 """Raised when the meaning of a line changes."""
-LIST_HINTS = ("", "8", "16", "1")
+LIST_HINTS = ("", *HINTS)
 """The hints that a row may have for an argument."""
 _REPLACED = ("matrix", "specialize", "config", "defaults", "exclude")
 """Keys that a kernel with a list has not."""
@@ -251,7 +260,10 @@ class _Reader:
         found = []
         for name, value in zip(self._columns["hints"], values):
             if value not in LIST_HINTS:
-                self.error(f"{name}: {described(value)} is not a hint", 'write "", "8", "16" or "1"')
+                self.error(
+                    f"{name}: {described(value)} is not a hint",
+                    f"write {', '.join(map(described, LIST_HINTS))}",
+                )
             elif value:
                 found.append((name, value))
         return tuple(found)

@@ -40,6 +40,7 @@ def load_configs(
     path: KeyPath,
     values: Mapping[str, Any],
     args: tuple[Argument, ...],
+    grid_args: tuple[Argument, ...],
     matrix: tuple[Axis, ...],
     specializations: tuple[Specialization, ...],
     function: KernelFunction,
@@ -53,7 +54,9 @@ def load_configs(
             reader, path, values["source"], name, function, args, matrix, defaults, "tune" in values
         )
         decorated = kernel.ignored() if values.get("config") else kernel.read()
-    loader = _Loader(reader, path, args, matrix, specializations, function, defaults, decorated.advice)
+    loader = _Loader(
+        reader, path, args, grid_args, matrix, specializations, function, defaults, decorated.advice
+    )
     if decorated.rows:
         first, *others = [
             tuple(config for _, config in loader.read([(path, entry) for entry in row]))
@@ -71,6 +74,8 @@ class _Loader:
     reader: ManifestReader
     path: KeyPath
     args: tuple[Argument, ...]
+    grid_args: tuple[Argument, ...]
+    """Those that only the grid needs; facts may be about them, too."""
     matrix: tuple[Axis, ...]
     specializations: tuple[Specialization, ...]
     function: KernelFunction
@@ -85,7 +90,8 @@ class _Loader:
         taken = {argument.name for argument in self.args} | {axis.name for axis in self.matrix}
         place = (*self.path, "defaults")
         scope = ExpressionScope(self.reader, self.path, self.args, self.matrix, parameters)
-        for key, entry, common in computed(scope, repeated(entries, self.args), self.defaults):
+        named = self.args + self.grid_args
+        for key, entry, common in computed(scope, repeated(entries, named), self.defaults):
             entry, common = self._own(key, entry, names), self._own(place, common, names)
             shared_values = checked(
                 self.reader, place, common, schema.options_of(schema.DEFAULTS, self.function.language), names
@@ -96,7 +102,7 @@ class _Loader:
             )
             when = own.pop("when", {})
             where, facts = read_when(
-                self.reader, (*key, "when"), when, self.matrix, self.args, self.specializations
+                self.reader, (*key, "when"), when, self.matrix, named, self.specializations
             )
             own_options, own_constexprs = self._divided(key, own, taken & entry.keys())
             chosen = CompileOptions(**{**shared[0], **own_options})

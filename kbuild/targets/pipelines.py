@@ -41,6 +41,7 @@ GPU_PIPELINE = (
     "prefetch",
     "overlap_wgmma",
     "tensor_stores",
+    "whole_offsets",
     "dce",
     "rematerialize",
     "allocate",

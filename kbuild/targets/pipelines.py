@@ -42,6 +42,7 @@ GPU_PIPELINE = (
     "prefetch",
     "overlap_wgmma",
     "tensor_stores",
+    "whole_offsets",
     "dce",
     "scatter_reductions",
     "rematerialize",

@@ -91,8 +91,6 @@ class Thresholds:
 
     vote_multiplications: int = 16
     """Multiplications of each thread that take as long as a vote of the warp and a branch."""
-    widened_registers: int = 16
-    """Registers of a thread to save before 16-bit elements are widened a second time."""
     invariant_operand_registers: int = 16
     """Registers of a thread that a left operand may take for all iterations of a loop of `wgmma`: the instruction
     then reads B alone from shared memory, which for 64 columns is half as much, and needs one address instead

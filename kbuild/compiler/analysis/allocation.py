@@ -20,7 +20,8 @@ SWIZZLE_ALIGNMENT = 1024
 
 
 APART = 1024
-"""Bytes: where all areas together take no more, each has its own, because reusing memory costs a barrier."""
+"""Bytes: areas of no more than so many each have memory of their own, because reusing it costs a barrier, unless all
+together take more for it than this, and than they would otherwise."""
 
 
 class Demand(NamedTuple):
@@ -84,23 +85,31 @@ def alignment_of(type_: MemDescType) -> int:
 def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
     """The offset of each demand and the total, in bytes.
 
-    The largest go first, each to the lowest place where it meets none that is alive at the same time, or
-    where all are small none at all.
+    The largest go first, each to the lowest place where it meets none that is alive at the same time, and the small
+    ones no other small one, where that takes no memory that matters.
     """
-    apart = sum(-(-demand.bytes // demand.alignment) * demand.alignment for demand in wanted) <= APART
+    shared, apart = _placed(wanted, 0), _placed(wanted, APART)
+    return apart if apart[1] <= max(APART, shared[1]) else shared
+
+
+def _placed(wanted: Sequence[Demand], small: int) -> tuple[dict[Op, int], int]:
+    """The offset of each demand and the total, where none of up to `small` bytes lies where another of them does."""
     placed: list[tuple[int, Demand]] = []
     for demand in sorted(wanted, key=lambda demand: (-demand.bytes, demand.life.start)):
         offset = 0
-        met = ((at, other) for at, other in placed if apart or other.meets(demand))
+        met = (
+            (at, other)
+            for at, other in placed
+            if max(demand.bytes, other.bytes) <= small or other.meets(demand)
+        )
         for taken, other in sorted(met, key=lambda entry: entry[0]):
             if offset + demand.bytes <= taken:
                 break
             end = taken + other.bytes
             offset = max(offset, -(-end // demand.alignment) * demand.alignment)
         placed.append((offset, demand))
-    return {demand.op: offset for offset, demand in placed}, max(
-        (at + d.bytes for at, d in placed), default=0
-    )
+    total = max((at + demand.bytes for at, demand in placed), default=0)
+    return {demand.op: offset for offset, demand in placed}, total
 
 
 def place_within(wanted: Sequence[Demand], limit: int) -> tuple[list[Demand], dict[Op, int], int]:

@@ -7,19 +7,24 @@ from collections.abc import Iterable
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import TensorType, bit_width
 from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpGroupDotWait
-from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.ops.tensor import Dot, Splat
 
 _MANY = 32
 """Registers of a tensor from which on it matters how long it takes them."""
 
 
 def words(values: Iterable[Value]) -> float:
-    """32-bit registers that a thread needs for tensors; scalars count for nothing."""
+    """32-bit registers that a thread needs for tensors; scalars count for nothing, and so do tensors of one number."""
     total = 0.0
     for value in values:
         type_ = value.type
-        if isinstance(type_, TensorType) and type_.layout is not None:
+        if (
+            isinstance(type_, TensorType)
+            and type_.layout is not None
+            and not isinstance(value.op, Constant | Splat)
+        ):
             total += len(type_.layout.unique_registers()) * bit_width(type_) / 32
     return total
 

@@ -53,6 +53,15 @@ def test_small_ones_share_nothing_so_that_none_waits_for_another() -> None:
     assert place([Demand(Barrier(), 64, 128, Interval(time, time)) for time in range(9)])[1] == 64
 
 
+def test_small_ones_lie_apart_within_what_a_large_one_takes_at_another_time() -> None:
+    """The reductions of a loop, and a conversion behind it."""
+    reductions = [Demand(Barrier(), 32, 128, Interval(time, time)) for time in (1, 2)]
+    conversion = Demand(Barrier(), 16384, 128, Interval(9, 9))
+    offsets, total = place([*reductions, conversion])
+    assert [offsets[demand.op] for demand in reductions] == [0, 128]
+    assert total == 16384
+
+
 def test_too_much_is_reported_with_what_takes_it() -> None:
     text = """#s = swizzled{vector=8, perPhase=1, maxPhase=8, order=[1,0]}
 tt.func @attention(%i: i32) attributes {num_warps = 4} {

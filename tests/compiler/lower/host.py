@@ -30,6 +30,7 @@ _TINY = "0x3810000000000000"
 _HELPERS = f"""
 @off = global double 0.0
 declare double @exp2(double)
+declare double @log2(double)
 declare float @tanhf(float)
 declare float @llvm.fabs.f32(float)
 declare double @llvm.fabs.f64(double)
@@ -77,6 +78,7 @@ define float @moved(double %exact, double %bound) {{
 """
 _EXACT = {
     "ex2": "%r = call double @exp2(double %w)",
+    "lg2": "%r = call double @log2(double %w)",
     "rcp": "%r = fdiv double 1.0, %w",
     "sqrt": "%r = call double @llvm.sqrt.f64(double %w)",
     "rsqrt": "%s = call double @llvm.sqrt.f64(double %w) %r = fdiv double 1.0, %s",

@@ -84,6 +84,14 @@ def test_a_loop_that_waits_for_its_loads_is_left_to_ptxas():
     assert '.pragma "nounroll"' not in ptx(LOADS, f"{X}, %n: i32")
 
 
+@pytest.mark.parametrize(("size", "left"), [(512, True), (1024, False)])
+def test_a_loop_that_loads_few_words_waits_for_them(size: int, left: bool):
+    """Four words of a thread are too few where a grid does not fill the GPU: 0.6 of the speed of a matrix times a
+    vector; eight are enough."""
+    text = ptx(SUM.replace("1024", str(size)), f"{X}, %n: i32 {{divisibility = 16}}")
+    assert ('.pragma "nounroll"' not in text) is left
+
+
 @pytest.mark.parametrize(
     ("given", "changed"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from kbuild.compiler.lower.math.real import Real
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.emulator import run as emulate
 from tests.compiler.lower.host import evaluate, every_exponent, run, ulps
+from tests.compiler.lower.kernels import ptx
 
 ERF = np.vectorize(math.erf, otypes=[float])
 
@@ -292,3 +294,11 @@ def test_a_quotient_by_a_common_divisor_is_that_of_any_other():
     numbers = np.isfinite(right) & (np.abs(right) >= 2.0**-126)
     np.testing.assert_array_max_ulp(found[numbers], right[numbers], 2)
     np.testing.assert_array_equal(found[np.isinf(right)], right[np.isinf(right)])
+
+
+def test_a_logarithm_takes_no_more_instructions_than_in_cuda():
+    """Of which each counts where a kernel does little else: the exponent is converted without a shift, ln(2) is one
+    constant, and special values are those of the hardware's own logarithm."""
+    text = ptx("  %y: f32 = math.log %x\n  tt.store %p, %y", "%x: f32, %p: !tt.ptr<f32>")
+    own = text[text.index("setp.lt.f32") : text.index("st.global")]
+    assert len(re.findall(r"^\t\w[\w.]* ", own, re.M)) <= 25, own

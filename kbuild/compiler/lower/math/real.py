@@ -122,15 +122,25 @@ class Real:
     def from_bits(self, a: str) -> str:
         return self.emit.instruction(f"bitcast {self.integer} {a} to {self.kind}")
 
-    def split(self, a: str) -> tuple[str, str]:
-        """A positive normal number as m · 2^e: m in [2/3, 4/3), and e, both of this type."""
+    def normalized(self, a: str) -> tuple[str, str]:
+        """`a` and 0; for what is less than all positive normal numbers a · 2^64 and -64."""
+        subnormal = self.compare("olt", a, 2.2250738585072014e-308 if self.double else 1.1754944e-38)
+        return self.select(subnormal, self.mul(a, 2.0**64), a), self.select(subnormal, -64.0, 0.0)
+
+    def split(self, a: str, more: str) -> tuple[str, str]:
+        """A positive normal number as m · 2^e: m in [2/3, 4/3), and e + `more`, both of this type."""
         emit, kind, shift = self.emit, self.integer, self._mantissa_bits
         two_thirds = 0x3FE5555555555555 if self.double else 0x3F2AAAAB
         raw = self.bits(a)
         above = emit.instruction(f"sub {kind} {raw}, {two_thirds}")
-        exponent = emit.instruction(f"ashr {kind} {above}, {shift}")
-        mantissa = emit.instruction(f"sub {kind} {raw}, {emit.shift(exponent, shift, kind)}")
-        return self.from_bits(mantissa), emit.instruction(f"sitofp {kind} {exponent} to {self.kind}")
+        shifted = emit.instruction(f"and {kind} {above}, {-1 << shift}")
+        mantissa = self.from_bits(emit.instruction(f"sub {kind} {raw}, {shifted}"))
+        if self.double:
+            exponent = emit.instruction(f"ashr {kind} {above}, {shift}")
+            return mantissa, self.add(emit.instruction(f"sitofp {kind} {exponent} to double"), more)
+        # A float has all of these integers, so the multiplication takes the place of the shift.
+        exponent = emit.instruction(f"sitofp {kind} {shifted} to float")
+        return mantissa, self.fma(exponent, 2.0**-shift, more)
 
     def power_of_two(self, exponent: str) -> str:
         """2^exponent for an integral number in the range of normal exponents."""

@@ -153,13 +153,14 @@ def choose_vectors(group: list[PointerAccess], num_warps: int) -> list[tuple[Poi
     All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the
     cache fills. A store's gaps are written one by one, so the narrowest store sets the pace, unless that made
     wider loads too narrow; then the store goes its own way.  Atomics take so much longer than loads that these
-    follow in any case, but for those in deeper loops.
+    follow in any case.  What is not in the deepest loops follows those that are.
     """
     widest = max(access.vector for access in group)
-    stores = min((access.vector for access in group if access.writes), default=widest)
-    narrowest = min((access.bits for access in group if access.vector > stores), default=MIN_BITS)
     deepest = max(_depth(access.op) for access in group)
-    atomic = any(isinstance(access.op, Atomic) and _depth(access.op) == deepest for access in group)
+    writes = [access for access in group if access.writes and _depth(access.op) == deepest]
+    stores = min((access.vector for access in writes), default=widest)
+    narrowest = min((access.bits for access in group if access.vector > stores), default=MIN_BITS)
+    atomic = any(isinstance(access.op, Atomic) for access in writes)
     common = stores if atomic or stores * narrowest >= MIN_BITS else widest
     share = max(1, tensor_type(group[0].op.operands[0]).numel // (32 * num_warps))
     return [(access, min(share, access.vector if access.writes else common, common)) for access in group]

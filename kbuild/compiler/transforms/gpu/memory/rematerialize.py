@@ -5,7 +5,7 @@ Before:
     %sum = tt.reduce %x
     %mean = arith.divf %sum, %n
     %difference = arith.subf %x, (tt.splat %mean)
-After (where registers are many, and this saves some at the place where most are needed):
+After (where a multiprocessor then has registers for twice as many programs):
     %x: tensor<32768xf32, #b> = arith.extf %loaded
     %sum = tt.reduce %x
     %mean = arith.divf %sum, %n
@@ -14,7 +14,8 @@ After (where registers are many, and this saves some at the place where most are
     %difference = arith.subf %x1, (tt.splat %mean)
 
 A row that waits for its sum takes half as many registers, so that twice as many rows are in work.  What is
-computed of the elements by a few simple operations, as their difference to the mean, is recomputed, too.
+computed of the elements by a few simple operations, as their difference to the mean, is recomputed, too.  This costs
+a third of the instructions of a layer norm; a few more programs are not worth that.
 Without `ttg.again` LLVM and ptxas would find out that both are the same, and keep them.
 """
 
@@ -33,6 +34,8 @@ from kbuild.targets import Target
 DEPTH = 3
 """Operations in a row that are recomputed, besides the conversion."""
 LAST_NUMBER = 15
+_OTHERS = 32
+"""Registers of a thread for addresses, counters and what is being computed."""
 _SIMPLE = (AddF, SubF, MulF, NegF, Select)
 
 
@@ -45,8 +48,21 @@ def rematerialize(module: Module, target: Target) -> None:
             *(region for op in func.body.walk() for region in op.regions if not isinstance(op, Reduce)),
         ]:
             segments = _Segments(block)
-            if 0 < segments.count <= LAST_NUMBER and segments.saved() >= target.thresholds.widened_registers:
+            fits = 0 < segments.count <= LAST_NUMBER
+            if fits and _makes_room(*segments.kept(), func.attrs["num_warps"], target):
                 segments.rewrite()
+
+
+def _makes_room(before: float, after: float, warps: int, target: Target) -> bool:
+    """Whether twice as many programs fit if their threads keep the registers `after` instead of those `before`."""
+    limits = target.limits
+
+    def programs(kept: float) -> int:
+        needed = int(kept) + _OTHERS
+        fits = needed <= limits.registers_for(32 * warps)
+        return limits.occupancy(0, warps, needed).programs if fits else 0
+
+    return programs(after) >= max(1, 2 * programs(before))
 
 
 class _Segments:
@@ -59,18 +75,20 @@ class _Segments:
             self.of[op] = self.count
             self.count += isinstance(op, Reduce)
 
-    def saved(self) -> float:
-        """How many registers per thread are saved at the widest reduction."""
+    def kept(self) -> tuple[float, float]:
+        """How many registers a thread keeps at the widest reduction, and how many if it recomputes what it can."""
         before = [dict[Value, None]() for _ in range(self.count)]
         after = [dict[Value, None]() for _ in range(self.count)]
         for op in self.of:
-            for value in op.results:
-                last = max((self.of.get(user, self.count) for user in value.users), default=0)
-                kept = _sources(value) or ([value] if _is_float(value) else [])
-                for number in range(self.of[op], last) if _is_float(value) else ():
-                    before[number][value] = None
-                    after[number].update(dict.fromkeys(kept))
-        return max(map(words, before)) - max(map(words, after))
+            for value in filter(_is_float, op.results):
+                users = [self.of.get(user, self.count) for user in value.users]
+                sources = _sources(value)
+                for number in range(self.of[op], max(users, default=0)):
+                    after[number].update(dict.fromkeys(sources or [value]))
+                    # Until it is used first, only its sources are kept in any case.
+                    widened = not sources or number >= min(users)
+                    before[number].update(dict.fromkeys([value] if widened else sources))
+        return max(map(words, before)), max(map(words, after))
 
     def rewrite(self) -> None:
         """Let each segment compute for itself what it can."""

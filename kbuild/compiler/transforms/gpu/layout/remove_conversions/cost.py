@@ -31,6 +31,8 @@ LOOP_WEIGHT = 8
 """How often a loop is assumed to run."""
 _BARRIER = 40
 """A trip through shared memory: its latency and its barrier."""
+_SHUFFLE = 4
+"""The latency of shuffles, besides their number."""
 _WARP_TRIP = 20
 """A trip through shared memory of each warp's own."""
 _RENAMING = (Broadcast, ExpandDims, Reshape, Trans, AxisAttributes)
@@ -47,11 +49,12 @@ def conversion_cost(source: LinearLayout, destination: LinearLayout, bits: int) 
     kind = classify(source, destination)
     if kind == "same":
         return 0
-    if kind == "shuffle":
-        return 4 + max(1, shuffle_instructions(source, destination) * max(bits, 8) // 32)
-    words = max(1, max(source.size("register"), destination.size("register")) * max(bits, 8) // 32)
+    registers, share = max(source.size("register"), destination.size("register")), max(bits, 8) / 32
+    if kind == "shuffle":  # Predicates become bytes, and these predicates again.
+        packing = 2 * registers if bits == 1 else 0
+        return _SHUFFLE + share * shuffle_instructions(source, destination) + packing
     starts = {"registers": 0, "warp": _WARP_TRIP, "shared": _BARRIER}
-    return starts[kind] + (0.125 if kind == "registers" else 2) * words
+    return starts[kind] + (0.125 if kind == "registers" else 2) * max(1, registers * share)
 
 
 def scan_cost(op: Scan, layout: LinearLayout) -> float:

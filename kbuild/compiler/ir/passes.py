@@ -60,6 +60,8 @@ def registered_passes() -> dict[str, Pass]:
 
 def parse_pass(text: str) -> tuple[Pass, dict[str, Any]]:
     """A pass and its options from `name` or `name{key=value,…}` (integers, booleans and words)."""
+    if text in _PASSES:
+        return _PASSES[text], {}
     match = re.fullmatch(r"\s*([\w-]+)\s*(?:\{(.*)\})?\s*", text)
     name = match[1].replace("-", "_") if match else text
     if match is None or name not in _PASSES:

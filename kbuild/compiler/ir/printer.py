@@ -63,6 +63,7 @@ class _Printer:
         self.aliases: dict[str, str] = {}
         self.by_layout: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
+        self.type_texts: dict[Type, str] = {}
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
         self.unnamed = 0
@@ -144,6 +145,13 @@ class _Printer:
         return "%" + known
 
     def type(self, type_: Type) -> str:
+        text = self.type_texts.get(type_)
+        if text is None:
+            text = self.type_texts[type_] = self.new_type(type_)
+        return text
+
+    def new_type(self, type_: Type) -> str:
+        """The text of a type that was not printed yet."""
         if (
             isinstance(type_, TensorType | MemDescType)
             and type_.layout is not None

@@ -94,13 +94,14 @@ class _Printer:
         operands = self.operands(op)
         if operands:
             line += " " + operands
-        attributes = {
-            name: value
-            for name, value in op.attributes.items()
-            if name not in op.defaults or op.defaults[name] != value
-        }
-        if attributes:
-            line += " " + self.attribute(attributes)
+        if op.attribute_fields:
+            attributes = {
+                name: value
+                for name, value in op.attributes.items()
+                if name not in op.defaults or op.defaults[name] != value
+            }
+            if attributes:
+                line += " " + self.attribute(attributes)
         note = self.notes.beside(op)
         for field in op.region_fields:
             block: Block = getattr(op, field)
@@ -116,9 +117,12 @@ class _Printer:
         self.lines.append(line + self.location(op.loc) + note)
 
     def operands(self, op: Op) -> str:
+        kinds = op.operand_fields
+        if set(kinds.values()) <= {"one"}:
+            return ", ".join(map(self.name, op.operands))
         parts: list[str] = []
-        bare = list(op.operand_fields.values()) == ["tuple"]
-        for field, kind in op.operand_fields.items():
+        bare = len(kinds) == 1 and "tuple" in kinds.values()
+        for field, kind in kinds.items():
             value = getattr(op, field)
             if kind == "one":
                 parts.append(self.name(value))

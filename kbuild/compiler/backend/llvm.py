@@ -40,6 +40,8 @@ _ADDRESS = re.compile(r" = getelementptr [^,]+, ptr addrspace\(1\) ")
 
 _LOCK = threading.Lock()
 """A machine serves one thread at a time, and options are those of the process."""
+_SET: dict[str, str] = {}
+"""The options as they are set, by name."""
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +58,10 @@ def _initialize() -> None:
 
 def _set_option(option: str) -> None:
     """Set an option of LLVM for all that the process does from now on."""
-    library().LLVMPY_SetCommandLine(b"kbuild", option.encode())
+    name = option.partition("=")[0]
+    if _SET.get(name) != option:  # Setting one takes LLVM as long as parsing a hundred instructions.
+        _SET[name] = option
+        library().LLVMPY_SetCommandLine(b"kbuild", option.encode())
 
 
 @lru_cache(maxsize=8)

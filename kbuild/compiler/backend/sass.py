@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 BYTES = 16
@@ -97,11 +98,13 @@ _COLUMNS = re.compile(r"\.m\d+n(\d+)k\d+\b")
 
 def in_ptx(ptx: str) -> list[str]:
     """The name of every instruction of a PTX text that multiplies matrices, in order."""
-    return (
-        [found[1] for found in _INSTRUCTION.finditer(ptx) if not _is_comment(ptx, found.start(1))]
-        if "mma" in ptx
-        else []
-    )
+    return list(_in_ptx(ptx)) if "mma" in ptx else []
+
+
+@lru_cache(maxsize=2)  # Several checks of one text ask.
+def _in_ptx(ptx: str) -> tuple[str, ...]:
+    found = _INSTRUCTION.finditer(ptx)
+    return tuple(one[1] for one in found if not _is_comment(ptx, one.start(1)))
 
 
 def _is_comment(ptx: str, place: int) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from kbuild.compiler.ir.changes import tick
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import Type
 from kbuild.errors import InternalError, Loc
@@ -94,11 +95,13 @@ class Block:
         return self.last
 
     def add_argument(self, type_: Type, name: str = "") -> Value:
+        tick()
         self.arguments.append(Value(type_, self, len(self.arguments), name))
         return self.arguments[-1]
 
     def erase_argument(self, index: int) -> None:
         assert not self.arguments[index].users, "erasing an argument that is used"
+        tick()
         del self.arguments[index]
         for position, argument in enumerate(self.arguments):
             argument.index = position
@@ -109,6 +112,7 @@ class Block:
     def insert(self, op: Op, before: Op | None) -> Op:
         """Put an operation that is in no block before another one of this block, or last."""
         assert op.parent is None, "the operation is in a block already"
+        tick()
         op.parent = self
         op.next = before
         op.prev = before.prev if before is not None else self.last
@@ -319,11 +323,13 @@ class Op:
         """Use `new` wherever `old` was used."""
         count = old.users.pop(self, 0)
         if count:
+            tick()
             self.operands = [new if operand is old else operand for operand in self.operands]
             new.users[self] = new.users.get(self, 0) + count
 
     def set_operand(self, index: int, new: Value) -> None:
         """Replace the operand at one place of the flat list."""
+        tick()
         old = self.operands[index]
         self._drop_use(old)
         self.operands[index] = new
@@ -335,6 +341,7 @@ class Op:
             del value.users[self]
 
     def _set_operands(self, position: int, values: tuple[Value, ...]) -> None:
+        tick()
         start, count = self._segments[position]
         for value in self.operands[start : start + count]:
             self._drop_use(value)
@@ -348,6 +355,7 @@ class Op:
 
     def erase_result(self, index: int) -> None:
         assert not self.results[index].users, "erasing a result that is used"
+        tick()
         del self.results[index]
         for position, result in enumerate(self.results):
             result.index = position
@@ -355,6 +363,7 @@ class Op:
     def detach(self: _SelfOp) -> _SelfOp:
         """Take the operation out of its block, keeping operands and users."""
         if self.parent is not None:
+            tick()
             if self.prev is not None:
                 self.prev.next = self.next
             else:

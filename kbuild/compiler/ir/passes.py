@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from kbuild.compiler.ir.changes import changed_since, mark
 from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.verify import verify
@@ -60,6 +61,8 @@ def registered_passes() -> dict[str, Pass]:
 
 def parse_pass(text: str) -> tuple[Pass, dict[str, Any]]:
     """A pass and its options from `name` or `name{key=value,…}` (integers, booleans and words)."""
+    if text in _PASSES:
+        return _PASSES[text], {}
     match = re.fullmatch(r"\s*([\w-]+)\s*(?:\{(.*)\})?\s*", text)
     name = match[1].replace("-", "_") if match else text
     if match is None or name not in _PASSES:
@@ -101,7 +104,8 @@ class PassLog:
 
 
 def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLog | None = None) -> None:
-    """Run passes in order, verifying after each.
+    """Run passes in order, verifying after each that changes operations or operands, and after the last.  Where the passes
+    are dumped, after each: what only changes types or attributes is then verified at once, not with what follows.
 
     Raises `KbuildError` for the user's mistakes as they are; anything else becomes an `InternalError` that
     names the pass and the command that repeats it.
@@ -109,14 +113,15 @@ def run_pipeline(module: Module, target: Any, passes: Sequence[str], log: PassLo
     log = log or PassLog()
     if log.number == 0:
         log.write("start", module)
-    for text in passes:
+    for number, text in enumerate(passes, 1):
         entry, options = parse_pass(text)
         before = print_module(module) if log.dump is not None else ""
-        started = time.perf_counter()
+        started, moment = time.perf_counter(), mark()
         try:
             entry.function(module, target, **options)
-            for function in module.functions.values():
-                verify(function)
+            if changed_since(moment) or number == len(passes) or log.dump is not None:
+                for function in module.functions.values():
+                    verify(function)
         except KbuildError as error:
             if isinstance(error, InternalError):
                 raise _failed(text, target, before, log, error) from error

@@ -63,6 +63,7 @@ class _Printer:
         self.aliases: dict[str, str] = {}
         self.by_layout: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
+        self.type_texts: dict[Type, str] = {}
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
         self.unnamed = 0
@@ -93,13 +94,14 @@ class _Printer:
         operands = self.operands(op)
         if operands:
             line += " " + operands
-        attributes = {
-            name: value
-            for name, value in op.attributes.items()
-            if name not in op.defaults or op.defaults[name] != value
-        }
-        if attributes:
-            line += " " + self.attribute(attributes)
+        if op.attribute_fields:
+            attributes = {
+                name: value
+                for name, value in op.attributes.items()
+                if name not in op.defaults or op.defaults[name] != value
+            }
+            if attributes:
+                line += " " + self.attribute(attributes)
         note = self.notes.beside(op)
         for field in op.region_fields:
             block: Block = getattr(op, field)
@@ -115,9 +117,12 @@ class _Printer:
         self.lines.append(line + self.location(op.loc) + note)
 
     def operands(self, op: Op) -> str:
+        kinds = op.operand_fields
+        if set(kinds.values()) <= {"one"}:
+            return ", ".join(map(self.name, op.operands))
         parts: list[str] = []
-        bare = list(op.operand_fields.values()) == ["tuple"]
-        for field, kind in op.operand_fields.items():
+        bare = len(kinds) == 1 and "tuple" in kinds.values()
+        for field, kind in kinds.items():
             value = getattr(op, field)
             if kind == "one":
                 parts.append(self.name(value))
@@ -144,6 +149,13 @@ class _Printer:
         return "%" + known
 
     def type(self, type_: Type) -> str:
+        text = self.type_texts.get(type_)
+        if text is None:
+            text = self.type_texts[type_] = self.new_type(type_)
+        return text
+
+    def new_type(self, type_: Type) -> str:
+        """The text of a type that was not printed yet."""
         if (
             isinstance(type_, TensorType | MemDescType)
             and type_.layout is not None

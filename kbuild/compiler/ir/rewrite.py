@@ -85,11 +85,10 @@ class Rewrites:
 
 def is_dead(op: Op) -> bool:
     """Whether nothing uses the results of an operation and it has no effect."""
-    return (
-        not any(result.users for result in op.results)
-        and not op.has(Trait.TERMINATOR)
-        and not has_effects(op)
-    )
+    for result in op.results:
+        if result.users:
+            return False
+    return not op.is_terminator and not has_effects(op)
 
 
 def has_effects(op: Op) -> bool:
@@ -137,8 +136,9 @@ def erase_dead(block: Block) -> None:
     op = block.last
     while op is not None:
         previous = op.prev
-        for region in op.regions:
-            erase_dead(region)
+        if op.region_fields:
+            for region in op.regions:
+                erase_dead(region)
         if is_dead(op):
             op.erase()
         op = previous

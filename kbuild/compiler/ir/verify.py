@@ -27,7 +27,11 @@ def _verify_block(block: Block, visible: set[Value]) -> None:
         if op.is_terminator != (op is last):
             _fail(op, "a terminator must be the last operation of its block, and only there")
         if op.is_elementwise:
-            _verify_elementwise(op)
+            expected = op.results[0].type
+            for operand in op.operands:
+                if operand.type is not expected:
+                    _verify_elementwise(op)
+                    break
         if op.has_rules:
             op.verify()
         if op.region_fields:

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -65,13 +65,23 @@ class LinearLayout:
             raise InternalError(
                 f"a layout has the input dimensions {IN_DIMS} or {SHARED_DIMS}, not {self.bases}"
             )
-        if any(size < 1 or size & (size - 1) for size in self.shape):
-            raise InternalError(
-                f"the sizes of a layout's shape must be powers of two, not {list(self.shape)}"
-            )
+        for size in self.shape:
+            if size < 1 or size & (size - 1):
+                raise InternalError(
+                    f"the sizes of a layout's shape must be powers of two, not {list(self.shape)}"
+                )
         numel = self.numel
-        if any(not 0 <= basis < numel for _, bases in self.bases for basis in bases):
-            raise InternalError(f"a basis lies outside the shape {list(self.shape)}: {self.bases}")
+        for _, bases in self.bases:
+            if bases and not 0 <= min(bases) <= max(bases) < numel:
+                raise InternalError(f"a basis lies outside the shape {list(self.shape)}: {self.bases}")
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.bases))
+
+    def __hash__(self) -> int:
+        # Layouts are keys of many tables, and that of all of their bases takes long.
+        return self._hash
 
     @staticmethod
     def make(shape: Sequence[int], **bases: Sequence[Basis]) -> LinearLayout:
@@ -160,12 +170,11 @@ class LinearLayout:
 
     def representatives(self) -> tuple[int, ...]:
         """For each register, the lowest-numbered register of the same thread with the same element."""
-        first: dict[int, int] = {}
-        return tuple(first.setdefault(flat, register) for register, flat in enumerate(self.registers()))
+        return _representatives(self.bases_of("register"))
 
     def unique_registers(self) -> list[int]:
         """The registers that are not copies of a lower-numbered one."""
-        return [register for register, first in enumerate(self.representatives()) if register == first]
+        return list(_unique_registers(self.bases_of("register")))
 
     # -- algebra ---------------------------------------------------------------------------------------------------
 
@@ -401,6 +410,17 @@ def all_sums(vectors: Sequence[int]) -> Iterator[int]:
     for vector in vectors:
         sums += [vector ^ known for known in sums]
     return iter(sums)
+
+
+@lru_cache(maxsize=1024)
+def _representatives(registers: tuple[int, ...]) -> tuple[int, ...]:
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(flat, register) for register, flat in enumerate(all_sums(registers)))
+
+
+@lru_cache(maxsize=1024)
+def _unique_registers(registers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(register for register, first in enumerate(_representatives(registers)) if register == first)
 
 
 @lru_cache(maxsize=4096)

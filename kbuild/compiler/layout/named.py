@@ -53,6 +53,19 @@ def blocked(
 ) -> LinearLayout:
     """Triton's blocked layout: each thread owns a small box, boxes fill a warp, warps the block; order[0] is
     fastest."""
+    return _blocked(
+        tuple(shape), tuple(size_per_thread), tuple(threads_per_warp), tuple(warps_per_cta), tuple(order)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _blocked(
+    shape: tuple[int, ...],
+    size_per_thread: tuple[int, ...],
+    threads_per_warp: tuple[int, ...],
+    warps_per_cta: tuple[int, ...],
+    order: tuple[int, ...],
+) -> LinearLayout:
     tile = _TileBuilder(shape)
     for dim, sizes in zip(IN_DIMS, (size_per_thread, threads_per_warp, warps_per_cta)):
         for axis in order:

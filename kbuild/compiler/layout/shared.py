@@ -76,12 +76,7 @@ def shared_access(
     """
     images = offset_map(register_layout, shared_layout)
     gaps = gaps_of(shared_layout)
-    max_bits = min(max_bits, together(gaps) * element_bits)
-    registers = f2.Span(images["register"])
-    elsewhere = _union(image for dim, part in images.items() if dim != "register" for image in part)
-    vector = 1
-    while 2 * vector * element_bits <= max_bits and vector in registers and not elsewhere & vector:
-        vector *= 2
+    vector, _ = _widest(images, element_bits, max_bits, gaps)
     holders: dict[int, int] = {}
     for register, offset in enumerate(all_sums(images["register"])):
         holders.setdefault(offset, register)
@@ -95,6 +90,19 @@ def shared_access(
         images["block"],
         gaps,
     )
+
+
+def _widest(
+    images: dict[str, tuple[int, ...]], element_bits: int, max_bits: int, gaps: Gaps
+) -> tuple[int, int]:
+    """The elements of each of the widest accesses, and how many accesses there are."""
+    max_bits = min(max_bits, together(gaps) * element_bits)
+    registers = f2.Span(images["register"])
+    elsewhere = _union(image for dim, part in images.items() if dim != "register" for image in part)
+    vector = 1
+    while 2 * vector * element_bits <= max_bits and vector in registers and not elsewhere & vector:
+        vector *= 2
+    return vector, (1 << registers.dimension) // vector
 
 
 def bank_conflicts(
@@ -138,10 +146,10 @@ def wavefronts(
     register_layout: LinearLayout, shared_layout: LinearLayout, element_bits: int, max_bits: int = 128
 ) -> int:
     """Wavefronts that one warp needs to move the whole tensor with plain vector accesses: the time they take."""
-    access = shared_access(register_layout, shared_layout, element_bits, max_bits)
-    ideal = max(1, access.vector * element_bits // 32)
-    extra = _extra_wavefronts(access.lane, element_bits, access.vector, access.gaps)
-    return len(access.groups) * (ideal + extra)
+    images, gaps = offset_map(register_layout, shared_layout), gaps_of(shared_layout)
+    vector, accesses = _widest(images, element_bits, max_bits, gaps)
+    ideal = max(1, vector * element_bits // 32)
+    return accesses * (ideal + _extra_wavefronts(images["lane"], element_bits, vector, gaps))
 
 
 class LdmatrixPlan(NamedTuple):
@@ -297,10 +305,14 @@ def _best_swizzle(
     readers: tuple[LinearLayout, ...],
     writers: tuple[LinearLayout, ...],
 ) -> Swizzle:
+    costs: dict[LinearLayout, int] = {}  # Many swizzles of small tensors are the same layout.
+
     def cost(swizzle: Swizzle) -> int:
         layout = swizzled(shape, *swizzle, order)
-        reads = sum(_read_cost(reader, layout, element_bits) for reader in readers)
-        return reads + sum(wavefronts(writer, layout, element_bits) for writer in writers)
+        if layout not in costs:
+            reads = sum(_read_cost(reader, layout, element_bits) for reader in readers)
+            costs[layout] = reads + sum(wavefronts(writer, layout, element_bits) for writer in writers)
+        return costs[layout]
 
     ideal = sum(len(layout.unique_registers()) * element_bits // 32 for layout in readers + writers)
     best = matrix_swizzle(shape, order, element_bits)
@@ -313,8 +325,8 @@ def _best_swizzle(
             break
         if vector << phase_bits <= shape[order[0]]:
             candidate = Swizzle(vector, per_phase, 1 << phase_bits)
-            if cost(candidate) < cheapest:
-                best, cheapest = candidate, cost(candidate)
+            if (found := cost(candidate)) < cheapest:
+                best, cheapest = candidate, found
     return best
 
 

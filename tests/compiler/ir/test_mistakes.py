@@ -136,6 +136,32 @@ def test_a_failing_pass_says_how_to_repeat_it(tmp_path) -> None:
     assert input_.read_text().startswith("tt.func @f(%x: i32)")
 
 
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize("dumps", [True, False])
+def test_a_pass_that_changes_blocks_is_verified_before_the_next(tmp_path, changes, dumps) -> None:
+    """One that only changes a type is where the passes are dumped; else with what follows, at the latest the last."""
+
+    @tensor_pass
+    def breaks(module, target):
+        add, returns = module.kernel.body
+        if changes:
+            add.move_before(returns)
+        add.operands[0].type = F32
+
+    @tensor_pass
+    def does_nothing(module, target):
+        pass
+
+    text = "tt.func @f(%x: tensor<4xi32>) {\n  %0: tensor<4xi32> = arith.addi %x, %x\n  tt.return\n}\n"
+    passes = ["breaks", "does_nothing", "does_nothing"]
+    with pytest.raises(InternalError) as caught:
+        run_pipeline(
+            parse_module(text), find_target("sm_80"), passes, PassLog(dump=tmp_path if dumps else None)
+        )
+    blamed = "breaks" if changes or dumps else "does_nothing"
+    assert caught.value.message.startswith(f"pass {blamed} failed: operands and results differ")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from kbuild.compiler.frontend.evaluate import ConditionEvaluator, Evaluator
@@ -68,6 +68,17 @@ class SourceModule:
         self.cache: dict[str, Any] = {}
         self.evaluator = Evaluator(self, attribute, path)
         self._collect(self.tree.body, conditional=False)
+
+    @cached_property
+    def functions(self) -> dict[tuple[str, int], ast.FunctionDef]:
+        """All functions, inner ones too, by name and first line, as Python's code objects have them: that of the first
+        decorator."""
+        found: dict[tuple[str, int], ast.FunctionDef] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                found.setdefault((node.name, first), node)
+        return found
 
     def _collect(self, body: list[ast.stmt], conditional: bool) -> None:
         for statement in body:

@@ -184,11 +184,9 @@ def _definition(function: types.FunctionType) -> tuple[str, ast.FunctionDef]:
     code = function.__code__
     file = code.co_filename
     if os.path.isfile(file):
-        for node in ast.walk(load_module(os.path.abspath(file)).tree):
-            if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                if first == code.co_firstlineno:
-                    return file, node
+        node = load_module(os.path.abspath(file)).functions.get((code.co_name, code.co_firstlineno))
+        if node is not None:
+            return file, node
     import inspect  # slow to import, and seldom needed: most functions come from files
 
     try:

@@ -25,7 +25,7 @@ from kbuild.compiler.ir.types import (
     Type,
     element_of,
 )
-from kbuild.compiler.lower.core.emit import Emitter
+from kbuild.compiler.lower.core.emit import Chunk, Emitter
 from kbuild.compiler.lower.core.literals import constant, float_bits, llvm_type
 from kbuild.compiler.lower.core.words import from_word, to_word
 from kbuild.compiler.ops import elementwise as rows
@@ -131,7 +131,7 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
         return lambda i: _unpack_e4b15(emit, source, i)
     if old in FLOATS8 and new == F16:
         if native:
-            return lambda i: _unpack_f8(emit, source, old, i)
+            return _by_pairs(emit, lambda i: _unpack_f8(emit, source, old, i))
         return lambda i: (_e5m2_to_f16 if old == F8E5M2 else _e4m3_to_f16)(emit, source[i])
     if new in FLOATS8 and old == F32:
         if native:
@@ -140,9 +140,22 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
     if old in FLOATS8 or new in FLOATS8 or (BF16 in (old, new) and F32 not in (old, new)):
         return None
     if old == F32 and new in (F16, BF16) and len(source) > 1:
-        return lambda i: _pack_16(emit, source, new, i)
+        return _by_pairs(emit, lambda i: _pack_16(emit, source, new, i))
     opcode = "fpext" if new.bits > old.bits else "fptrunc"
     return lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(new)}")
+
+
+def _by_pairs(emit: Emitter, make: Callable[[int], tuple[str, str]]) -> Convert:
+    """A conversion that makes two registers at once, and each pair once where it is written."""
+    known: dict[tuple[int, Chunk], tuple[str, str]] = {}
+
+    def convert(index: int) -> str:
+        pair = index & ~1, emit.chunk
+        if pair not in known:
+            known[pair] = make(index)
+        return known[pair][index & 1]
+
+    return convert
 
 
 def _neighbours(source: Sequence[str], index: int) -> tuple[str, str]:
@@ -151,15 +164,15 @@ def _neighbours(source: Sequence[str], index: int) -> tuple[str, str]:
     return source[index & ~1], source[min(index | 1, len(source) - 1)]
 
 
-def _pack_16(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> str:
+def _pack_16(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> tuple[str, str]:
     low, high = _neighbours(source, index)
     pair = f"<2 x {llvm_type(new)}>"
     name = "llvm.nvvm.ff2f16x2.rn" if new == F16 else "llvm.nvvm.ff2bf16x2.rn"
     packed = emit.call(name, pair, [("float", high), ("float", low)])
-    halves = [emit.instruction(f"extractelement {pair} {packed}, i32 {part}") for part in (0, 1)]
-    if (halves[0], halves[1]) not in emit.packed:
-        emit.packed[halves[0], halves[1]] = emit.instruction(f"bitcast {pair} {packed} to i32")
-    return halves[index & 1]
+    first, second = (emit.instruction(f"extractelement {pair} {packed}, i32 {part}") for part in (0, 1))
+    if (first, second) not in emit.packed:
+        emit.packed[first, second] = emit.instruction(f"bitcast {pair} {packed} to i32")
+    return first, second
 
 
 def _pack_f8(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> str:
@@ -169,15 +182,15 @@ def _pack_f8(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -
     return emit.instruction(f"trunc i16 {emit.shift(word, -8 if index & 1 else 0, 'i16')} to i8")
 
 
-def _unpack_f8(emit: Emitter, source: Sequence[str], old: FloatType, index: int) -> str:
+def _unpack_f8(emit: Emitter, source: Sequence[str], old: FloatType, index: int) -> tuple[str, str]:
     low, high = _neighbours(source, index)
     wide = [emit.instruction(f"zext i8 {register} to i16") for register in (low, high)]
     word = emit.or_(wide[0], emit.shift(wide[1], 8, "i16"), "i16")
     packed = emit.asm(f"cvt.rn.f16x2.{_PTX_NAME[old]} $0, $1;", "=r,h", [("i16", word)], ["i32"])[0]
     pair = emit.instruction(f"bitcast i32 {packed} to <2 x half>")
-    halves = [emit.instruction(f"extractelement <2 x half> {pair}, i32 {part}") for part in (0, 1)]
-    emit.packed[halves[0], halves[1]] = packed
-    return halves[index & 1]
+    first, second = (emit.instruction(f"extractelement <2 x half> {pair}, i32 {part}") for part in (0, 1))
+    emit.packed[first, second] = packed
+    return first, second
 
 
 def _toward_zero(emit: Emitter, register: str, new: FloatType) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from kbuild.compiler.backend.large_pages import TUNABLES, with_large_pages
 from kbuild.errors import UsageError
 
 
@@ -88,9 +89,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("HOME", "where `~` is"),
     Variable("PATH", "where programs are found"),
     Variable("PYTHONPATH", "where modules are found; steps of a build get it"),
-    Variable(
-        "GLIBC_TUNABLES", "settings of malloc; kbuild sets those that make ptxas faster where it is not set"
-    ),
+    Variable(TUNABLES, "settings of malloc; kbuild sets those that make ptxas faster where it is not set"),
     Variable(
         LIBCUDA,
         "the driver's library, instead of `libcuda.so.1`; for `kbuild tune` as well",
@@ -125,10 +124,6 @@ VARIABLES: tuple[Variable, ...] = (
 """Every variable that is read; docs/environment.md is made from this table."""
 _ALSO = {variable.name: variable.also for variable in VARIABLES}
 _FALSE = ("", "0", "false", "no", "off")
-_LARGE_PAGES = "glibc.malloc.hugetlb=1:glibc.malloc.top_pad=33554432"
-"""Settings of glibc's malloc, from 2.35 on: its heap grows by 32 MB at a time and asks for pages of 2 MB.  ptxas touches 20 to
-60 MB for a tenth of a second: with pages of 4 kB, every seventh of its instructions is one of the kernel's
-that brings a page."""
 
 
 _MODES = {"": False, "read-write": False, "read-only": True}
@@ -167,7 +162,7 @@ class Remote:
 
 def prepare(environment: MutableMapping[str, str]) -> None:
     """Sets variables that speed up the programs a process starts, unless the user has set them."""
-    environment.setdefault("GLIBC_TUNABLES", _LARGE_PAGES)
+    environment.update(with_large_pages(environment))
 
 
 def names_of(name: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kbuild.compiler.backend.cross_check import require_same, spills_upper_halves
 from kbuild.compiler.backend.elf import require_elf
 from kbuild.compiler.backend.halves import in_words
+from kbuild.compiler.backend.large_pages import environment_of_programs
 from kbuild.compiler.backend.notes import Note, notes_of
 from kbuild.compiler.backend.pressure import live_registers
 from kbuild.compiler.backend.ptxas_wheels import (
@@ -186,6 +187,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
             errors="replace",
             check=False,
             stdin=subprocess.DEVNULL,
+            env=environment_of_programs(),
         )
     except OSError as error:
         name = os.path.basename(command[0])

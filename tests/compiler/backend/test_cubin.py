@@ -70,6 +70,19 @@ def test_words_of_no_encoding_are_reported_as_well(tmp_path):
         assemble(PTX, "sm_80", str(tool))
 
 
+@pytest.mark.parametrize("own, seen", [(None, "hugetlb=1"), ("glibc.malloc.check=3", "check=3 ")])
+def test_ptxas_asks_for_large_pages_unless_the_user_has_a_say(tmp_path, monkeypatch, own, seen):
+    tool = tmp_path / "ptxas"
+    tool.write_text('#!/bin/sh\necho "$GLIBC_TUNABLES $HOME" >&2; exit 3\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("HOME", "/home/of/the/user")
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if own:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    with pytest.raises(ToolError, match=rf"{seen}.*/home/of/the/user"):
+        assemble(PTX, "sm_80", str(tool))
+
+
 @pytest.mark.parametrize(
     "action, message",
     [

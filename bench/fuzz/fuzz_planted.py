@@ -160,8 +160,8 @@ PLANTS = (
     Plant(
         "reductions that do not commute out of order",
         "lower/collective/reduce.py",
-        "plan.shuffles if combine.commutes else reversed(plan.shuffles)",
-        "plan.shuffles",
+        "plan.steps if combine.commutes else reversed(plan.steps)",
+        "plan.steps",
     ),
     Plant(
         "negative floats ordered as integers",

@@ -19,9 +19,14 @@ def compiled(kernel: str, type_name: str, num_warps: int, **constexprs: object) 
     signature = dict.fromkeys("abc", f"*{type_name}:16")
     source = f"{KERNELS}/dots.py:{kernel}"
     # The registers are stated, so that there are no more warps than these.
-    options = {"num_warps": num_warps, "max_registers": 255}
     return kbuild.compile(
-        source, signature=signature, constexprs=constexprs, target="sm_90", stop="ptx", **options
+        source,
+        signature=signature,
+        constexprs=constexprs,
+        target="sm_90",
+        stop="ptx",
+        num_warps=num_warps,
+        max_registers=255,
     )
 
 

@@ -42,7 +42,8 @@ def test_numbers_of_four_bits_are_stored_side_by_side():
     rng = np.random.default_rng(5)
     a, scales = rng.standard_normal((M, K)).astype(np.float16), rng.random(N).astype(np.float16)
     digits = rng.integers(0, 16, (K, N))
-    packed = sum(digits[i::8].astype(np.uint32) << np.uint32(4 * i) for i in range(8)).view(np.int32)
+    shifted = np.stack([digits[i::8].astype(np.uint32) << np.uint32(4 * i) for i in range(8)])
+    packed = shifted.sum(axis=0, dtype=np.uint32).view(np.int32)
     given = [a, packed, scales, np.zeros((M, N), np.float32), K // 32]
     c = run(artifact.asm["ptx"], "dequantized", (1,), 4, artifact.metadata.shared, given).check().outputs[3]
     assert c is not None

@@ -1,4 +1,4 @@
-"""Loops with more, or fewer, carried values.
+"""Loops with more, or fewer, carried values, and branches with fewer results.
 
 Before:  %s = scf.for …, init=[%x] body(%i, %u) { … scf.yield %v }
 After:   %s, %t = scf.for …, init=[%x, %zero] body(%i, %u, %slot) { … scf.yield %v, %next }
@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from kbuild.compiler.analysis.carried import live_values
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ir.rewrite import erase_dead
-from kbuild.compiler.ops.control import For, Yield
+from kbuild.compiler.ops.control import For, If, Yield
 
 
 def add_carried(loop: For, init: Sequence[Value], hints: Sequence[str]) -> list[Value]:
@@ -46,6 +46,15 @@ def drop_dead_carried(func: Func) -> None:
     for loop in loops:
         drop_carried(loop, [index for index, argument in enumerate(loop.carried) if argument not in live])
     erase_dead(func.body)
+
+
+def drop_result(branch: If, index: int) -> None:
+    """Let a branch no longer have a result that nothing uses."""
+    branch.erase_result(index)
+    for body in (branch.then_body, branch.else_body):
+        terminator = body.terminator
+        assert isinstance(terminator, Yield)
+        terminator.values = _without(terminator.values, (index,))
 
 
 def _terminator(loop: For) -> Yield:

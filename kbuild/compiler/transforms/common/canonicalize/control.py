@@ -9,7 +9,7 @@ from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.types import TensorType
 from kbuild.compiler.ops.control import Condition, For, If, While, Yield
 from kbuild.compiler.ops.elementwise import Constant, Select
-from kbuild.compiler.transforms._support.carried import drop_carried
+from kbuild.compiler.transforms._support.carried import drop_carried, drop_result
 from kbuild.compiler.transforms._support.loops import trip_count
 
 control = Rewrites()
@@ -54,10 +54,7 @@ def if_yields_the_same(op: If) -> Op | None:
                 result.replace_by(select.result)
             else:
                 continue
-        op.erase_result(index)
-        for terminator in (first, second):
-            assert isinstance(terminator, Yield)
-            terminator.values = _without(terminator.values, index)
+        drop_result(op, index)
         changed = True
     return op if changed else None
 

@@ -163,7 +163,6 @@ class _Waits:
         the same registers whether the branch has waited or not."""
         values = list(dict.fromkeys(flight.value for flight in flights if flight.value is not None))
         passed = [self.wait_inside(region, flights, values) for region in branch.regions]
-        branch.types = (*branch.types, *(value.type for value in values))
         for region, ended in zip(branch.regions, passed):
             terminator = region.terminator
             assert isinstance(terminator, Yield)

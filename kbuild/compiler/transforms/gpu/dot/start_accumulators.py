@@ -28,11 +28,11 @@ from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import I1, like
-from kbuild.compiler.ops.control import For, If, Yield
+from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.elementwise import Constant, Select, XOrI
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Splat
-from kbuild.compiler.transforms._support.carried import add_carried, yield_more
+from kbuild.compiler.transforms._support.carried import add_carried, drop_result, yield_more
 from kbuild.targets import Target
 
 
@@ -102,7 +102,8 @@ def _rewrite(loop: For, index: int, found: _Restart) -> None:
     condition = found.branch.condition
     going_on = end.add(XOrI(condition, true)).result if found.then_zeros else condition
     yield_more(loop, [going_on])
-    _drop_result(found)
+    found.branch.results[found.number].replace_by(found.sum)
+    drop_result(found.branch, found.number)
     _sink(found.sum, found.branch)
     result, after = loop.results[index], Builder.after(loop)
     if result.users:
@@ -112,17 +113,6 @@ def _rewrite(loop: For, index: int, found: _Restart) -> None:
         chosen = after.add(Select(goes_on, result, zeros)).result
         for user in users:
             user.replace_operand(result, chosen)
-
-
-def _drop_result(found: _Restart) -> None:
-    """Let the sum take the place of the branch's result."""
-    branch, number = found.branch, found.number
-    branch.results[number].replace_by(found.sum)
-    branch.erase_result(number)
-    for block in (branch.then_body, branch.else_body):
-        terminator = block.terminator
-        assert isinstance(terminator, Yield)
-        terminator.values = tuple(v for place, v in enumerate(terminator.values) if place != number)
 
 
 def _sink(value: Value, branch: If) -> None:

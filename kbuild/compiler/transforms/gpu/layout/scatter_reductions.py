@@ -31,7 +31,7 @@ from kbuild.compiler.ops.combine import function_cost, warp_instruction
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import Reduce, Splat
-from kbuild.compiler.transforms._support.layout_flow import held_layout, tensor_operands, tensor_type
+from kbuild.compiler.transforms._support.layout_flow import Relaid, held_layout, tensor_operands, tensor_type
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import conversion_cost
 from kbuild.targets import Target
 
@@ -50,27 +50,37 @@ _WORTH = 0.75
 def scatter_reductions(module: Module, target: Target) -> None:
     """Divide the results of reductions among lanes where that costs less, conversions included."""
     for func in module.functions.values():
-        reductions = [op for op in func.body.walk() if isinstance(op, Reduce) and _may_divide(op)]
-        for op, scatter in [(op, _cheapest(op)) for op in reductions]:
-            if scatter:
-                _divide(op, scatter)
-                erase_dead(func.body)
+        reductions = [op for op in func.body.walk() if isinstance(op, Reduce)]
+        divided = [(op, scatter) for op in reductions if (scatter := _cheapest(op, _lanes(op)))]
+        filled = Relaid()
+        for op, scatter in divided:
+            _divide(op, scatter, filled)
+        if divided:
+            erase_dead(func.body)
 
 
-def _may_divide(op: Reduce) -> bool:
-    """Whether the lanes' order does not matter, no single instruction combines them all, and each partial fills a word:
-    narrow ones share words."""
-    if op.scatter or held_layout(op.srcs[0]).rank < 2 or not (op.any_order or commutes(op.combine)):
-        return False
-    steps, types = plan_reduce(op).steps, [tensor_type(src).element for src in op.srcs]
-    at_once = len(steps) == _WARP and warp_instruction(op.combine, types[0])
-    return bool(steps) and not at_once and all(bit_width(type_) >= _WORD_BITS for type_ in types)
-
-
-def _cheapest(op: Reduce) -> tuple[int, ...]:
-    """The division with the lowest cost; an empty one where that of all for each is not much higher."""
-    result = held_layout(op.results[0])
+def _lanes(op: Reduce) -> list[int]:
+    """The bits of the lane number that may divide the results, in the order in which they are combined.  None where that
+    order matters, where a single instruction combines all, or where partials are narrow, which share words."""
+    types = [tensor_type(src).element for src in op.srcs]
+    if (
+        op.scatter
+        or held_layout(op.srcs[0]).rank < 2
+        or any(bit_width(type_) < _WORD_BITS for type_ in types)
+    ):
+        return []
+    if not held_layout(op.results[0]).bits("register") or not (op.any_order or commutes(op.combine)):
+        return []
     lanes = [step.distance.bit_length() - 1 for step in plan_reduce(op).steps]
+    at_once = len(lanes) == _WARP and warp_instruction(op.combine, types[0])
+    return [] if at_once else lanes
+
+
+def _cheapest(op: Reduce, lanes: Sequence[int]) -> tuple[int, ...]:
+    """The division with the lowest cost; an empty one where that of all for each is not much higher."""
+    if not lanes:
+        return ()
+    result = held_layout(op.results[0])
     wanted = [use.layout for value in op.results for use in _uses(value) if use.layout is not None]
     whole = _cost(op, lanes, (0,) * _WARP)
     best, found = _WORTH * whole, ()
@@ -150,15 +160,15 @@ def _follows(op: Op, value: Value) -> bool:
     )
 
 
-def _divide(op: Reduce, scatter: tuple[int, ...]) -> None:
+def _divide(op: Reduce, scatter: tuple[int, ...], filled: Relaid) -> None:
     whole = held_layout(op.results[0])
     op.scatter = scatter
     for result, type_ in zip(op.results, op.infer(), strict=True):
         result.type = type_
-        _gather(result, held_layout(result), whole)
+        _gather(result, held_layout(result), whole, filled)
 
 
-def _gather(value: Value, layout: LinearLayout, whole: LinearLayout) -> None:
+def _gather(value: Value, layout: LinearLayout, whole: LinearLayout, filled: Relaid) -> None:
     """Let what follows have a value in its new layout, and the others in its former one."""
     assert value.op is not None
     gathered: Value | None = None
@@ -168,20 +178,12 @@ def _gather(value: Value, layout: LinearLayout, whole: LinearLayout) -> None:
         if _follows(user, value):
             for index, other in tensor_operands(user):
                 if other is not value:
-                    user.set_operand(index, _filled(user, other, layout))
+                    user.set_operand(index, filled.get(other, layout))
             result = user.results[0]
             result.type = tensor_type(result).with_layout(layout)
-            _gather(result, layout, whole)
+            _gather(result, layout, whole, filled)
             continue
         if gathered is None:
             convert = ConvertLayout(value, tensor_type(value).with_layout(whole))
             gathered = Builder.after(value.op).add(convert, value.name).result
         user.replace_operand(value, gathered)
-
-
-def _filled(user: Op, value: Value, layout: LinearLayout) -> Value:
-    """A tensor of equal elements in another layout."""
-    assert value.op is not None
-    copy = Builder.before(user).add(value.op.clone())
-    copy.results[0].type = tensor_type(value).with_layout(layout)
-    return copy.results[0]

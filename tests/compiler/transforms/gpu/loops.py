@@ -131,13 +131,16 @@ TABLE = f"""
   tt.store %out_pointers, %sum
 """
 
-USED_TWICE = f"""
+SUM_OF_SQUARES = f"""
   %sum: tensor<32x32xf32> = scf.for %c0, %n, %c1, init=[%zeros] body(%i: i32, %acc: tensor<32x32xf32>) {{
     %k: i32 = arith.muli %i, %c32
     {pointers("ap", "%a", "%k")}
     %x: tensor<32x32xf16> = tt.load %ap
     %y: tensor<32x32xf16> = tt.trans %x {{order = [1, 0]}}
-    %d: tensor<32x32xf32> = tt.dot %x, %y, %acc
+    %d: tensor<32x32xf32> = tt.dot %x, %y, %acc"""
+"""A loop that adds x·xᵀ, up to what becomes of the sum."""
+
+USED_TWICE = f"""{SUM_OF_SQUARES}
     %wide: tensor<32x32xf32> = arith.extf %x
     %e: tensor<32x32xf32> = arith.addf %d, %wide
     scf.yield %e
@@ -146,13 +149,7 @@ USED_TWICE = f"""
 """
 
 RESTARTED = f"""
-  %stored: tensor<32x32x!tt.ptr<f32>> = tt.addptr %out_pointers, %beside
-  %sum: tensor<32x32xf32> = scf.for %c0, %n, %c1, init=[%zeros] body(%i: i32, %acc: tensor<32x32xf32>) {{
-    %k: i32 = arith.muli %i, %c32
-    {pointers("ap", "%a", "%k")}
-    %x: tensor<32x32xf16> = tt.load %ap
-    %y: tensor<32x32xf16> = tt.trans %x {{order = [1, 0]}}
-    %d: tensor<32x32xf32> = tt.dot %x, %y, %acc
+  %stored: tensor<32x32x!tt.ptr<f32>> = tt.addptr %out_pointers, %beside{SUM_OF_SQUARES}
     %done: i1 = arith.cmpi %i, %c1 {{predicate = "eq"}}
     %next: tensor<32x32xf32> = scf.if %done then_body() {{
       tt.store %stored, %d

@@ -29,10 +29,10 @@ from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
-from kbuild.compiler.transforms._support.loops import trip_count
+from kbuild.compiler.transforms._support.loops import is_short, trip_count
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import (
-    is_third_buffer_free,
+    is_room_for_more,
     least_other_bytes,
     other_bytes,
 )
@@ -40,6 +40,7 @@ from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import (
     feeds_sum_in_place,
+    has_only_sums_in_place,
     last_sum_in_place,
     pipelined_loads,
 )
@@ -155,13 +156,16 @@ def _fit(
     last_dot = None
     trips = trip_count(loop)
     wanted = wanted if trips is None else min(wanted, trips)
+    deeper = wanted
     if lagging and len(lagging) == len(tiles):
         last_dot, lagging = last_sum_in_place(loop), []
-        if wanted == MIN_STAGES != trips and is_third_buffer_free(
-            func, loop, stage_bytes + kept_bytes, target
-        ):
-            wanted += 1
+        deeper = max(wanted, MIN_STAGES + 1)
+    elif lagging and has_only_sums_in_place(loop) and is_short(loop, target):
+        deeper = max(wanted, MIN_STAGES + 2)
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
+    if trips is None or deeper <= trips:
+        now, more = (ring_bytes(count, stage_bytes, lagging_bytes) + kept_bytes for count in (wanted, deeper))
+        wanted = deeper if is_room_for_more(func, loop, now, more, target) else wanted
     own_bytes = ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes
     least_bytes = own_bytes + least_other_bytes(func, loop, list(tiles))
     if own_bytes <= target.limits.shared_bytes // 2 and least_bytes <= target.limits.shared_bytes:

@@ -15,7 +15,8 @@ A dot of warpgroups that sums in place still reads buffer t - 1 then, and ends w
 Where all copies feed such dots, they are issued behind the last of them (`issue_after`), once those of
 iteration t - 1 have ended and all threads know it: a second barrier for each iteration, but n stages are n
 buffers with n - 1 copies on their way.  Where only some do, these are `lagging`, and have one buffer more.  So
-that n stages still mean n buffers, the distance is one less, but 1 at least.
+that n stages still mean n buffers, the distance is one less, but 1 at least; and 2 where an iteration takes less time
+than a copy, and the buffers keep no other program out.
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ def _plan(
     by_tma = target.has("tma") and bool(tiles) and not obstacles
     tiles = {load: tile for load, tile in tiles.items() if by_tma or load in copyable}
     kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
-    room = _fit(func, loop, tiles, kept, num_stages, target)
+    can_wait_ahead = not by_tma and not is_short(loop, target)
+    room = _fit(func, loop, tiles, kept, num_stages, target, can_wait_ahead)
     held = _held([load for load in loads if load not in tiles])
     if room.num_stages < MIN_STAGES or not (tiles or held):
         return None
@@ -138,6 +139,8 @@ def _plan(
     schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(
         in_place=room.in_place, issue_after=room.issue_after
     )
+    waits_ahead = can_wait_ahead and room.issue_after is not None and schedule.distance > MIN_STAGES
+    schedule = schedule._replace(waits_ahead=waits_ahead)
     return _Plan(schedule, tiles, maps, room.kept)
 
 
@@ -148,6 +151,7 @@ def _fit(
     kept: dict[Load, MemDescType],
     wanted: int,
     target: Target,
+    can_wait_ahead: bool,
 ) -> _Room:
     """As many stages as fit.  Tiles that are the same in every iteration stay if one buffer at least fits
     beside them."""
@@ -159,7 +163,7 @@ def _fit(
     deeper = wanted
     if lagging and len(lagging) == len(tiles):
         last_dot, lagging = last_sum_in_place(loop), []
-        deeper = max(wanted, MIN_STAGES + 1)
+        deeper = max(wanted, MIN_STAGES + 1 + (can_wait_ahead and wanted > MIN_STAGES))
     elif lagging and has_only_sums_in_place(loop) and is_short(loop, target):
         deeper = max(wanted, MIN_STAGES + 2)
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)

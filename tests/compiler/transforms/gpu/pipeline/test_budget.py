@@ -9,7 +9,9 @@ import kbuild
 import kbuild.language as tl
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.control import For
-from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.ops.gpu import AsyncWait, LocalAlloc
+from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot
+from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.transforms.gpu.pipeline.budget import is_room_for_more
 from kbuild.emulator import run
 from kbuild.targets.sm_90 import TARGET as SM_90
@@ -67,6 +69,18 @@ def compiled(size: int, step: int, scaled: bool, stages: int) -> kbuild.Artifact
     )
 
 
+def long_iterations(stages: int, columns: int = 256) -> kbuild.Artifact:
+    """A·B of fp16 with iterations of 1,024 cycles of the tensor cores, or 512."""
+    return kbuild.compile(
+        product,
+        signature={"first": "*i32", "a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16", "K": "i32:16"},
+        constexprs={"M": 128, "N": columns, "STEP": 64, "SCALED": False},
+        target="sm_90",
+        num_warps=8,
+        num_stages=stages,
+    )
+
+
 @pytest.mark.parametrize(
     ("size", "step", "scaled", "stages", "buffers"),
     [
@@ -96,3 +110,44 @@ def test_their_copies_land_before_they_are_read() -> None:
         c = report.check().outputs[3]
         assert c is not None
         np.testing.assert_array_equal(c.reshape(64, 64), a @ b)
+
+
+@pytest.mark.parametrize(
+    ("stages", "columns", "buffers", "order"),
+    [
+        (2, 256, 3, "wait fence barrier dot barrier"),  # A third buffer, as ever, and no fourth.
+        (3, 256, 4, "dot wait fence barrier"),
+        (4, 256, 4, "dot wait fence barrier"),
+        (4, 128, 4, "wait fence barrier dot barrier"),  # Who is soon done waits for what is needed now.
+    ],
+)
+def test_long_iterations_wait_for_the_next_ones_copies(
+    stages: int, columns: int, buffers: int, order: str
+) -> None:
+    module = parse_module(long_iterations(stages, columns).asm["ttgir"])
+    assert set(buffers_of(ops(module, LocalAlloc))) == {buffers}
+    (loop,) = ops(module, For)
+    names = {AsyncWait: "wait", FenceAsyncShared: "fence", Barrier: "barrier", WarpGroupDot: "dot"}
+    assert [names[type(op)] for op in loop.body if type(op) in names] == order.split()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8])
+def test_what_they_wait_for_has_landed(steps: int) -> None:
+    made = long_iterations(3)
+    rng = np.random.default_rng(steps)
+    a, b = (rng.integers(-4, 4, shape).astype(np.float16) for shape in ((128, 64 * steps), (64 * steps, 256)))
+    given = [np.zeros(1, np.int32), a, b, np.zeros((128, 256), np.float32), 64 * steps]
+    report = run(
+        made.asm["ptx"],
+        "product",
+        (1,),
+        8,
+        made.metadata.shared,
+        given,
+        timing=f"random({steps})",
+        schedule=f"random({steps})",
+        checks="strict",
+    )
+    c = report.check().outputs[3]
+    assert c is not None
+    np.testing.assert_array_equal(c.reshape(128, 256), a.astype(np.float32) @ b.astype(np.float32))

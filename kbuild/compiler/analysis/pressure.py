@@ -17,7 +17,7 @@ from kbuild.compiler.ir.nesting import ancestor_in, is_within
 from kbuild.compiler.ir.types import TensorType, is_pointer
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalStore
-from kbuild.compiler.ops.tensor import Load
+from kbuild.compiler.ops.tensor import GetProgramId, Load
 from kbuild.targets import Limits
 
 _LOADED = 16
@@ -48,15 +48,16 @@ def resident_programs(func: Func, warps: int, limits: Limits) -> int | None:
     loops loads; None for a function without loops that load much.
 
     Without loops other programs' loads are on their way meanwhile: there many programs with few registers do better.
+    One that does not ask which program it is has no others, as one that ends a reduction.
     """
-    loops = [
-        op for op in func.body.walk() if isinstance(op, For | While) and _elements(_loaded(op)) >= _LOADED
-    ]
-    bodies = [body for loop in loops for body in loop.regions]
+    regions = [list(op.regions) for op in func.body.walk() if isinstance(op, For | While)]
+    if not any(isinstance(op, GetProgramId) for op in func.body.walk()):
+        regions.append([func.body])
+    loading = [bodies for bodies in regions if _elements(_loaded(bodies)) >= _LOADED]
     within = (
         alive
         for op, alive in pressure(func, _data).items()
-        if any(is_within(op.parent_block, body) for body in bodies)
+        if any(is_within(op.parent_block, body) for bodies in loading for body in bodies)
     )
     alive = max(within, default=0.0)
     if alive < _ALIVE:
@@ -65,20 +66,20 @@ def resident_programs(func: Func, warps: int, limits: Limits) -> int | None:
     registers += -registers % 8
     # One that nearly fits is let in: losing it costs more than a few delayed loads.
     fitting = -(-limits.register_file // (32 * warps * registers))
-    if all(_two_suffice(loop, warps, limits) for loop in loops):
+    if all(_two_suffice(bodies, warps, limits) for bodies in loading):
         fitting = max(2, fitting)
     return max(1, min(fitting, limits.programs(func.attrs.get("shared", 0), warps)))
 
 
-def _two_suffice(loop: Op, warps: int, limits: Limits) -> bool:
+def _two_suffice(bodies: list[Block], warps: int, limits: Limits) -> bool:
     """Whether two programs, each with half of the registers, have enough loads of a loop on their way.
 
     A program that is alone has nobody to load while it begins, ends, or waits at a barrier.
     """
     threads = 2 * 32 * warps
-    carried = words(value for body in loop.regions for value in body.arguments)
+    carried = words(value for body in bodies for value in body.arguments)
     room = limits.registers_for(threads) - _OTHERS - carried
-    return 4 * threads * min(room, words(_loaded(loop))) >= _ON_THE_WAY
+    return 4 * threads * min(room, words(_loaded(bodies))) >= _ON_THE_WAY
 
 
 def _data(values: Iterable[Value]) -> float:
@@ -86,10 +87,10 @@ def _data(values: Iterable[Value]) -> float:
     return words(value for value in values if not is_pointer(value.type))
 
 
-def _loaded(loop: Op) -> list[Value]:
+def _loaded(bodies: Iterable[Block]) -> list[Value]:
     """What an iteration loads to compute with, and not only to store it to shared memory, before a barrier that ptxas
     does not pass."""
-    loads = (op.results[0] for region in loop.regions for op in region if isinstance(op, Load))
+    loads = (op.results[0] for body in bodies for op in body if isinstance(op, Load))
     return [value for value in loads if not all(isinstance(user, _MOVES) for user in value.users)]
 
 

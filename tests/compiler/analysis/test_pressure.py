@@ -13,8 +13,9 @@ from kbuild.targets import find_target
 LIMITS = find_target("sm_90").limits
 
 
-def function(size: int, looping: bool):
-    """A program of 128 threads that adds up `size` elements of fp32 of three tensors, in a loop or once."""
+def function(size: int, looping: bool, alone: bool = False):
+    """A program of 128 threads, the only one or one of several, that adds up `size` elements of fp32 of three tensors,
+    in a loop or once."""
     tensor = f"tensor<{size}xf32, #b>"
     loads = "\n".join(f"    %x{i}: {tensor} = tt.load %p{i}" for i in range(3))
     body = f"""{loads}
@@ -31,6 +32,7 @@ def function(size: int, looping: bool):
     return parse_module(f"""\
 #b = blocked{{sizePerThread=[4], threadsPerWarp=[32], warpsPerCTA=[4], order=[0]}}
 tt.func @f(%n: i32, %z: {tensor}, {pointers}) attributes {{num_warps = 4}} {{
+{"" if alone else "  %p: i32 = tt.get_program_id {axis = 0}"}
 {loop if looping else body}
   tt.return
 }}
@@ -45,6 +47,11 @@ def test_loops_that_load_much_have_the_registers_for_it() -> None:
 @pytest.mark.parametrize(("size", "looping"), [(256, True), (4096, False)])
 def test_few_loads_and_straight_code_are_left_to_ptxas(size: int, looping: bool) -> None:
     assert resident_programs(function(size, looping), 4, LIMITS) is None
+
+
+def test_straight_code_of_the_only_program_has_the_registers_for_it_too() -> None:
+    found = [resident_programs(function(size, looping=False, alone=True), 4, LIMITS) for size in (256, 4096)]
+    assert found == [None, 4]
 
 
 def rows(size: int, parts: int, also: str = "") -> Func:

@@ -227,12 +227,15 @@ class Machine:
         self.count[name] = self.count.get(name, 0) + 1
         if name == "nvvm.read.ptx.sreg.tid.x":
             return self.threads.astype(np.int32)
-        if "barrier" in name or "bar.warp" in name:
+        if "barrier" in name:
             assert self.active.all(), "a barrier that not all threads reach"
             self.writer[:] = -1
             return None
-        if name.startswith(("nvvm.shfl", "nvvm.redux")):
-            assert self.active.all(), "a shuffle that not all lanes reach"
+        if name.startswith(("nvvm.shfl", "nvvm.redux", "nvvm.bar.warp")):
+            lanes = self.active.reshape(-1, 32).sum(axis=1)
+            assert ((lanes == 0) | (lanes == 32)).all(), f"{name}: not all lanes of a warp reach it"
+            if "bar.warp" in name:
+                return None
             return (
                 self.shuffle(name, operands)
                 if "shfl" in name

@@ -302,3 +302,9 @@ def test_a_logarithm_takes_no_more_instructions_than_in_cuda():
     text = ptx("  %y: f32 = math.log %x\n  tt.store %p, %y", "%x: f32, %p: !tt.ptr<f32>")
     own = text[text.index("setp.lt.f32") : text.index("st.global")]
     assert len(re.findall(r"^\t\w[\w.]* ", own, re.M)) <= 25, own
+
+
+@pytest.mark.parametrize("row", [rows.Exp, rows.Exp2, rows.ExpM1, rows.Sinh])
+def test_exponentials_of_f64_round_and_convert_by_additions(row):
+    text = ptx(f"  %y: f64 = {row.op_name} %x\n  tt.store %out, %y\n", "%x: f64, %out: !tt.ptr<f64>")
+    assert "cvt.r" not in text and "fma.rn.f64" in text

@@ -313,3 +313,16 @@ def test_rows_of_a_moving_tile_are_strides_apart():
     text = llir(body, f"{X}, %n: i32, %stride: i64")
     # A thread has two rows, 16 from each other: one product of its own, and one that all threads share.
     assert text.count("mul i64") == 2 and "mul i64 %stride, 16" in text
+
+
+def test_shared_memory_is_declared_where_it_is_used():
+    # A launch gives every program of a kernel that declares it some, at the cost of cache.
+    copy = RANGE + pointers("x", "i32") + "  tt.store %x_p, %r\n"
+    assert ".shared" not in ptx(copy, "%x: !tt.ptr<i32>", "sm_90")
+    moved = (
+        RANGE
+        + "  %f: tensor<1024xi32, #one> = ttg.convert_layout %r {scratch = 0}\n"
+        + pointers("x", "i32", "%f", layout="#one")
+        + "  tt.store %x_p, %f\n"
+    )
+    assert ".extern .shared" in ptx(moved, "%x: !tt.ptr<i32>", "sm_90")

@@ -237,6 +237,7 @@ def dear(build: Builder, arguments: list[Value]) -> list[Value]:
         (F32, apply(rows.AddF), 4, 5 + 4, 1),
         (I32, dear, 1, 5, 1),
         (I32, dear, 3, 5 + 3 + 1, 1),  # Three combinations in the place of seven, and one result passed on.
+        (I32, dear, 4, 5 + 4, 2),  # By one warp for sixteen, whose result all read.
     ],
 )
 def test_lanes_combine_what_warps_have_found_where_that_costs_less(type_, function, warps, shuffles, reads):

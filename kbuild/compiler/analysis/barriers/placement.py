@@ -95,6 +95,8 @@ class BarrierAnalysis:
 
     def __init__(self, func: Func) -> None:
         self.needed: set[Op] = set()
+        self.sure: set[Op] = set()
+        """Those that keep their barriers, whether one walk around a loop finds that they need them or not."""
         self.fences: dict[Op, set[Op]] = {}
         """For each dot or TMA copy, the barriers that come between the accesses by threads and its own."""
         self.slots = SlotNumbers()
@@ -244,16 +246,26 @@ class BarrierAnalysis:
         """Walk a loop; with a barrier before it if that saves one inside, or leaves it to a branch."""
         self.needed.discard(loop)
         after = self._iterate(loop, state)
-        if state.reads or state.writes:
-            inside = self._barriers_of(loop)
+        if not state.reads and not state.writes:
+            return after
+        inside = self._barriers_of(loop)
+        for sure in [set[Op](), *({op} for op in self._meetings_behind_waits(loop))]:
+            self.sure |= sure
             synchronized = state.copy()
             self._meet(loop, synchronized)
             after_barrier = self._iterate(loop, synchronized)
             if self._barriers_of(loop) < inside:
                 self.needed.add(loop)
                 return after_barrier
-            after = self._iterate(loop, state)
-        return after
+            self.sure -= sure
+        return self._iterate(loop, state)
+
+    def _meetings_behind_waits(self, loop: For) -> list[Op]:
+        """The barriers of a loop that waits for its copies behind its dots: what has landed is seen behind any of them that
+        every iteration meets, and not only if the first iteration needs it."""
+        kinds = [type(op) for op in loop.body if isinstance(op, AsyncWait | WarpGroupDot)]
+        is_behind = WarpGroupDot in kinds and AsyncWait in kinds[kinds.index(WarpGroupDot) :]
+        return [op for op in loop.body if op in self.needed and not op.regions] if is_behind else []
 
     def _barriers_of(self, loop: For) -> tuple[int, int]:
         """How many barriers every iteration meets, and all of them."""
@@ -407,7 +419,7 @@ class BarrierAnalysis:
         self._refuse(op, reads, writes, state)
         conflict = any(any_conflict(access, state.writes) for access in reads)
         conflict = conflict or any(any_conflict(access, state.reads | state.writes) for access in writes)
-        if conflict:
+        if conflict or op in self.sure:
             self.needed.add(op)
             self._meet(op, state)
 

@@ -7,7 +7,7 @@ swapped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
 from kbuild.compiler.ir.commutes import commutes
@@ -21,6 +21,7 @@ from kbuild.compiler.lower.core.words import from_word, per_word, to_word, word_
 from kbuild.compiler.lower.memory.shared_memory import load_vector, store_vector, thread_offset
 
 Partial = tuple[str, ...]
+Finder = Callable[[], list[Partial]]
 VECTOR_BYTES = 16
 """Bytes of the widest access to shared memory."""
 
@@ -112,26 +113,66 @@ def _publish(
     members: Sequence[int],
 ) -> None:
     """Write partials of this thread to its warp's slots: one lane per element does."""
-    writers = sorted({*exchange.writers} & {*members})
     slots = exchange.slots
     images = [element * slots for element in exchange.warp_elements]
     for slot_bit, warp_bit in enumerate(exchange.warp_bits):
         images[warp_bit] |= 1 << slot_bit
+    with emit.when(_is_first(emit, exchange.idle_lanes, exchange.idle_warps)):
+        _write_slots(emit, exchange, dict(enumerate(partials)), types, scratch, members, images)
+
+
+def by_first_warps(
+    emit: Emitter,
+    exchange: Exchange,
+    types: Sequence[Type],
+    scratch: int,
+    members: Sequence[int],
+    find: Finder,
+) -> list[Partial]:
+    """Partials that `find` makes of the slots, by lanes that all have the same elements: one warp of those that share
+    an element does it, and passes on what its first lane has found."""
+    others = exchange.idle_warps | sum(1 << bit for bit in exchange.warp_bits)
+    warps = [element * exchange.slots for element in exchange.warp_elements]
+    with emit.when(_is_first(emit, 0, others)):
+        found = dict(zip(members, find()))
+        emit.warp_barrier()  # The other lanes have read the first slot.
+        with emit.when(_is_first(emit, 31, 0)):
+            _write_slots(emit, exchange, found, types, scratch, members, warps)
+    emit.barrier()
+    lanes = [0] * len(exchange.lane_elements)
+    return [slots[0] for slots in _read_slots(emit, exchange, types, scratch, members, lanes, 1)]
+
+
+def _is_first(emit: Emitter, lanes: int, warps: int) -> str:
+    """Whether these bits of the thread's lane and warp are 0: an i1 register."""
+    if not lanes and not warps:
+        return "true"
+    bits = thread_bits(emit, lanes, warps)
+    with emit.at_entry():
+        return emit.compare("eq", bits, "0")
+
+
+def _write_slots(
+    emit: Emitter,
+    exchange: Exchange,
+    partials: Mapping[int, Partial],
+    types: Sequence[Type],
+    scratch: int,
+    members: Sequence[int],
+    warps: Sequence[int],
+) -> None:
+    """Write partials, by their numbers, to slots of their elements: what each bit of the warp adds (XOR) to the slot's
+    number is given."""
+    slots = exchange.slots
     lanes = [element * slots for element in exchange.lane_elements]
-    condition = "true"
-    if exchange.idle_lanes or exchange.idle_warps:
-        idle = thread_bits(emit, exchange.idle_lanes, exchange.idle_warps)
-        with emit.at_entry():
-            condition = emit.compare("eq", idle, "0")
-    with emit.when(condition):
-        for position, type_ in enumerate(types):
-            size = storage_bytes(type_)
-            place = thread_offset(
-                emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, images, size
-            )
-            for writer in writers:
-                address = place.address(emit, exchange.elements[writer] * slots * size)
-                store_vector(emit, address, [partials[writer][position]], type_)
+    for position, type_ in enumerate(types):
+        size = storage_bytes(type_)
+        place = thread_offset(
+            emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, warps, size
+        )
+        for writer in sorted({*exchange.writers} & {*members}):
+            address = place.address(emit, exchange.elements[writer] * slots * size)
+            store_vector(emit, address, [partials[writer][position]], type_)
 
 
 def collect(

@@ -20,6 +20,7 @@ from kbuild.compiler.lower.collective.partials import (
     VECTOR_BYTES,
     Combine,
     Partial,
+    by_first_warps,
     collect,
     collect_by_lane,
     exchanged,
@@ -39,6 +40,10 @@ balanced tree allow a multiplication to be contracted with the addition that use
 ALL_LANES = 31
 _TRIP = 4
 """What a shuffle costs, or a read of shared memory: a multiprocessor begins one a cycle, and four additions."""
+_SCHEDULERS = 4
+"""What begins an instruction in each cycle, for a quarter of the warps."""
+_EXCHANGE = 100
+"""Cycles from a write to shared memory over a barrier to what reads it."""
 
 
 @lower(Reduce)
@@ -158,21 +163,34 @@ def _divided(
 
 
 def _over_warps(combine: Combine, exchange: Exchange, scratch: int, members: Sequence[int]) -> list[Partial]:
-    """For some partials the slots of the element combined: by each thread, or by a warp together, a slot for each
-    lane."""
+    """For some partials the slots of the element combined: by each thread, by each warp, a slot for each lane, or by
+    one warp for all."""
     emit = combine.emit
     if not _goes_by_lane(combine, exchange):
         return [combine.tree(slots) for slots in collect(emit, exchange, combine.types, scratch, members)]
-    partials = collect_by_lane(emit, exchange, combine.types, scratch, members)
+
+    def find() -> list[Partial]:
+        return _over_slots(
+            combine, exchange, collect_by_lane(emit, exchange, combine.types, scratch, members)
+        )
+
+    if _goes_by_one_warp(combine, exchange, members):
+        return by_first_warps(emit, exchange, combine.types, scratch, members, find)
+    partials = find()
+    if not combine.commutes:  # Only the first lane has combined them in order.
+        partials = shuffled(emit, partials, combine.types, "0", "idx")
+    return partials
+
+
+def _over_slots(combine: Combine, exchange: Exchange, partials: list[Partial]) -> list[Partial]:
+    """The slots of some elements, of which each lane has one of each, combined."""
+    emit = combine.emit
     found = warp_instruction(combine.block, combine.types[0])
     write = _redux(emit, combine) if found is not None and not found.widen else None
     if write is not None:  # Lanes that hold copies of slots do not change an extreme.
         return [(write(partial[0]),) for partial in partials]
     for bit in range(len(exchange.warp_bits)):
-        received = shuffled(emit, partials, combine.types, str(1 << bit))
-        partials = [combine(own, other) for own, other in zip(partials, received)]
-    if not combine.commutes:  # Only the first lane has combined them in order.
-        partials = shuffled(emit, partials, combine.types, "0", "idx")
+        partials = _combined(combine, LaneStep(1 << bit), partials)
     return partials
 
 
@@ -187,6 +205,16 @@ def _goes_by_lane(combine: Combine, exchange: Exchange) -> bool:
     trip = _TRIP * len(combine.types)
     together = trip + len(exchange.warp_bits) * (trip + function) + (0 if combine.commutes else trip)
     return together < alone
+
+
+def _goes_by_one_warp(combine: Combine, exchange: Exchange, members: Sequence[int]) -> bool:
+    """Whether what lanes do with slots keeps the multiprocessor busier, if all warps do it, than one more exchange keeps
+    them waiting."""
+    elements = len({exchange.elements[member] for member in members})
+    shared = exchange.idle_warps.bit_count() + len(exchange.warp_bits)
+    spared = combine.emit.num_warps - (combine.emit.num_warps >> shared)
+    step = len(combine.types) + function_cost(combine.block)
+    return spared * elements * len(exchange.warp_bits) * step > _SCHEDULERS * _EXCHANGE
 
 
 def _redux(emit: Emitter, combine: Combine) -> Callable[[str], str] | None:

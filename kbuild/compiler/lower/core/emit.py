@@ -23,7 +23,7 @@ from kbuild.compiler.analysis.wrapping import WrappingOffsets
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.core.consumed import consumed_late, stored_together
-from kbuild.compiler.lower.core.literals import SHARED_POINTER, asm_string, constant
+from kbuild.compiler.lower.core.literals import SHARED, SHARED_POINTER, asm_string, constant
 from kbuild.compiler.lower.core.warps import Warps
 from kbuild.compiler.ops.elementwise import wrap
 from kbuild.errors import InternalError, Loc
@@ -132,8 +132,7 @@ class Emitter:
         self._dots = 0
         self.chunk = self._add_chunk(Scope(None), "entry", "")
         self.entry = self.root = self.chunk
-        """Where values that depend only on the thread are computed: of the kernel, or of the warps that run the code;
-        and the kernel's, which all warps run."""
+        """Where values that depend only on the thread are computed: of the warps that run the code, and of all."""
         self.chunk = self.new_chunk()
 
     @property
@@ -480,7 +479,8 @@ class Emitter:
             self.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
     def shared_pointer(self, offset: int) -> str:
-        """A pointer (addrspace 3) to a place in bytes of the program's shared memory."""
+        """A pointer (addrspace 3) to a place in bytes of the program's shared memory, which is declared where used."""
+        self.declarations["shared"] = SHARED
         with self.at_root():
             return self.offset_pointer("@shared", offset, SHARED_POINTER)
 

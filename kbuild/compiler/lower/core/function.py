@@ -17,7 +17,6 @@ DATA_LAYOUT = (
     "e-p3:32:32-p4:32:32-p5:32:32-p6:32:32-p7:32:32-i64:64-i128:128-i256:256-v16:16-v32:32-n16:32:64"
 )
 """That of NVPTX with 32-bit pointers to shared, constant and local memory."""
-SHARED = "@shared = external addrspace(3) global [0 x i8], align 1024"
 
 TENSOR_MAP = "[16 x i64]"
 """A CUtensorMap.  As a constant of the grid it is read where it is, and not copied to the stack."""
@@ -45,7 +44,6 @@ def module_text(emit: Emitter, debug: DebugInfo | None) -> str:
         f'target datalayout = "{DATA_LAYOUT}"',
         f'target triple = "{TRIPLE}"',
         "",
-        SHARED,
         *emit.globals,
         "",
     ]

@@ -24,6 +24,9 @@ from kbuild.errors import InternalError
 
 GLOBAL_POINTER = "ptr addrspace(1)"
 SHARED_POINTER = "ptr addrspace(3)"
+SHARED = "@shared = external addrspace(3) global [0 x i8], align 1024"
+"""A program's shared memory.  A kernel that declares it takes 1,024 bytes of it on sm_90, used or not: a part of the
+cache, which a multiprocessor has to be given before such a program can start."""
 _FLOATS: dict[Type, str] = {
     F64: "double",
     F32: "float",

@@ -52,10 +52,10 @@ def other_bytes(func: Func, loop: For, copied: Sequence[Load]) -> int:
     return size + max(scratch, default=0)
 
 
-def is_third_buffer_free(func: Func, loop: For, stage_bytes: int, target: Target) -> bool:
-    """Whether a third buffer of so many bytes costs no program of a multiprocessor, or leaves two there: one
-    copy alone on its way seldom lands before the dots need it."""
+def is_room_for_more(func: Func, loop: For, now: int, more: int, target: Target) -> bool:
+    """Whether `more` bytes of buffers cost no program of a multiprocessor that has several by `now` bytes, or leave two
+    there: one copy alone on its way seldom lands before the dots need it."""
     limits, warps = target.limits, func.attrs["num_warps"]
     registers = min(int(loop_words(loop)) + _OTHER_WORDS, limits.registers)
-    two, three = (limits.programs(count * stage_bytes, warps, registers) for count in (2, 3))
-    return three >= min(two, 2)
+    before, after = (limits.programs(size, warps, registers) for size in (now, more))
+    return after >= min(before, 2)

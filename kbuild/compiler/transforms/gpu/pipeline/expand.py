@@ -100,6 +100,8 @@ class _Expansion:
                     self._issue(progress, *self._early(iteration), slots)
             if time >= -self.schedule.distance:
                 self._commit()
+        if self.schedule.waits_ahead:
+            self.builder.add(AsyncWait(self.schedule.distance - 1))
 
     def steady_state(self) -> None:
         """Change the loop: wait for this iteration's copies, issue later ones, and use what has arrived."""
@@ -124,7 +126,7 @@ class _Expansion:
         }
         reads: dict[Load, Value] = {}
         if self.buffers:
-            if self.barriers is None:
+            if self.barriers is None and not self.schedule.waits_ahead:
                 self.builder.add(AsyncWait(self.schedule.distance - 1))
             reads = {
                 load: self._at(load, MemDescIndex(buffer, read_slots[self.schedule.buffers(load)]))
@@ -137,6 +139,8 @@ class _Expansion:
             self._read_all(reads)
         top, last_dot = self.builder, self.schedule.issue_after
         behind = Builder.after(last_dot) if last_dot is not None else top
+        if self.schedule.waits_ahead:
+            behind.add(AsyncWait(self.schedule.distance - 2))
         for progress, step in zip(self.progress, steps):
             self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result

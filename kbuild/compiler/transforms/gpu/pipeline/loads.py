@@ -146,6 +146,12 @@ def last_sum_in_place(loop: For) -> WarpGroupDot:
     return dots[-1]
 
 
+def has_only_sums_in_place(loop: For) -> bool:
+    """Whether the results of all dots of a loop are only passed to the next iteration: one takes as long as they do."""
+    dots = [op for op in loop.body if isinstance(op, Dot | WarpGroupDot)]
+    return all(isinstance(dot, WarpGroupDot) and is_only_yielded(_last_of_chain(dot), loop) for dot in dots)
+
+
 def is_only_yielded(dot: WarpGroupDot, loop: For) -> bool:
     """Whether a dot's result is used only by the next iteration, after the loop, or in some iterations alone: in a
     branch, which waits for it."""

@@ -29,10 +29,10 @@ from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
-from kbuild.compiler.transforms._support.loops import trip_count
+from kbuild.compiler.transforms._support.loops import is_short, trip_count
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import (
-    is_third_buffer_free,
+    is_room_for_more,
     least_other_bytes,
     other_bytes,
 )
@@ -40,6 +40,7 @@ from kbuild.compiler.transforms.gpu.pipeline.expand import expand
 from kbuild.compiler.transforms.gpu.pipeline.invariant import invariant_tiles, keep_in_shared_memory
 from kbuild.compiler.transforms.gpu.pipeline.loads import (
     feeds_sum_in_place,
+    has_only_sums_in_place,
     last_sum_in_place,
     pipelined_loads,
 )
@@ -128,7 +129,8 @@ def _plan(
     by_tma = target.has("tma") and bool(tiles) and not obstacles
     tiles = {load: tile for load, tile in tiles.items() if by_tma or load in copyable}
     kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
-    room = _fit(func, loop, tiles, kept, num_stages, target)
+    can_wait_ahead = not by_tma and not is_short(loop, target)
+    room = _fit(func, loop, tiles, kept, num_stages, target, can_wait_ahead)
     held = _held([load for load in loads if load not in tiles])
     if room.num_stages < MIN_STAGES or not (tiles or held):
         return None
@@ -137,6 +139,8 @@ def _plan(
     schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(
         in_place=room.in_place, issue_after=room.issue_after
     )
+    waits_ahead = can_wait_ahead and room.issue_after is not None and schedule.distance > MIN_STAGES
+    schedule = schedule._replace(waits_ahead=waits_ahead)
     return _Plan(schedule, tiles, maps, room.kept)
 
 
@@ -147,6 +151,7 @@ def _fit(
     kept: dict[Load, MemDescType],
     wanted: int,
     target: Target,
+    can_wait_ahead: bool,
 ) -> _Room:
     """As many stages as fit.  Tiles that are the same in every iteration stay if one buffer at least fits
     beside them."""
@@ -155,13 +160,16 @@ def _fit(
     last_dot = None
     trips = trip_count(loop)
     wanted = wanted if trips is None else min(wanted, trips)
+    deeper = wanted
     if lagging and len(lagging) == len(tiles):
         last_dot, lagging = last_sum_in_place(loop), []
-        if wanted == MIN_STAGES != trips and is_third_buffer_free(
-            func, loop, stage_bytes + kept_bytes, target
-        ):
-            wanted += 1
+        deeper = max(wanted, MIN_STAGES + 1 + (can_wait_ahead and wanted > MIN_STAGES))
+    elif lagging and has_only_sums_in_place(loop) and is_short(loop, target):
+        deeper = max(wanted, MIN_STAGES + 2)
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
+    if trips is None or deeper <= trips:
+        now, more = (ring_bytes(count, stage_bytes, lagging_bytes) + kept_bytes for count in (wanted, deeper))
+        wanted = deeper if is_room_for_more(func, loop, now, more, target) else wanted
     own_bytes = ring_bytes(wanted, stage_bytes, lagging_bytes) + kept_bytes
     least_bytes = own_bytes + least_other_bytes(func, loop, list(tiles))
     if own_bytes <= target.limits.shared_bytes // 2 and least_bytes <= target.limits.shared_bytes:

@@ -15,7 +15,13 @@ A dot of warpgroups that sums in place still reads buffer t - 1 then, and ends w
 Where all copies feed such dots, they are issued behind the last of them (`issue_after`), once those of
 iteration t - 1 have ended and all threads know it: a second barrier for each iteration, but n stages are n
 buffers with n - 1 copies on their way.  Where only some do, these are `lagging`, and have one buffer more.  So
-that n stages still mean n buffers, the distance is one less, but 1 at least.
+that n stages still mean n buffers, the distance is one less, but 1 at least; and 2 where an iteration takes less time
+than a copy, and the buffers keep no other program out.
+
+An iteration that takes long, and has three copies by threads on their way (for which it gets a buffer more where that is
+free), waits for those of the next one, not for its own: behind its dot, and before it issues more (`waits_ahead`).  Then
+one barrier shows what has landed and that the dot before has ended; and the fence that dots need before they read what
+threads have copied comes before the new copies, for which it would wait, too.
 """
 
 from __future__ import annotations
@@ -56,6 +62,8 @@ class LoopSchedule(NamedTuple):
     """Whether the next copies go into the buffer that the iteration has just read."""
     issue_after: Op | None = None
     """The last dot behind which the copies are issued; None for right after the wait."""
+    waits_ahead: bool = False
+    """Whether an iteration waits for the next one's copies, behind that dot."""
 
     def buffers(self, load: Load) -> int:
         """The size of a load's ring of buffers."""

@@ -31,12 +31,13 @@ from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Block, Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ir.types import I32, MemDescType, TensorType, bit_width
+from kbuild.compiler.ir.types import I32, MemDescType
 from kbuild.compiler.ops.control import For, Return, Yield
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.nvidia import WarpGroupDot, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier, GridDependencyWait, Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
+from kbuild.compiler.transforms._support.loops import is_short
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
@@ -132,16 +133,7 @@ def _pays(loop: For, tiles: Mapping[Load, MemDescType], count: int, target: Targ
     them, and its buffers leave room for one program in a multiprocessor, so that no other fills the gaps."""
     in_place = all(feeds_sum_in_place(load, loop) for load in tiles)
     is_alone = 2 * count * sum(tile.tile_bytes for tile in tiles.values()) > target.limits.shared_bytes
-    cycles = sum(_cycles(op, target) for op in loop.body if isinstance(op, WarpGroupDot))
-    return in_place and is_alone and cycles <= target.thresholds.short_iteration_cycles
-
-
-def _cycles(dot: WarpGroupDot, target: Target) -> float:
-    """Cycles that the tensor cores of a multiprocessor take for a dot."""
-    a, c = dot.a.type, dot.c.type
-    assert isinstance(a, MemDescType | TensorType) and isinstance(c, TensorType)
-    depth = a.tile_shape[1] if isinstance(a, MemDescType) else a.shape[1]
-    return c.numel * depth * bit_width(a) / target.thresholds.mma_bits_per_cycle
+    return in_place and is_alone and is_short(loop, target)
 
 
 def _buffers(

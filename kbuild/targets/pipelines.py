@@ -6,6 +6,7 @@ TENSOR_PIPELINE = (
     "rewrite_tensor_descriptor_to_pointer",
     "canonicalize",
     "combine",
+    "narrow_dots",
     "reorder_broadcast",
     "cse",
     "licm",

@@ -51,6 +51,7 @@ from kbuild.compiler.transforms.gpu.dot.warp_groups import (
     WarpGroupDots,
     WarpGroups,
     choose_warp_groups,
+    must_be_stored,
     operand_tile,
     stays_in_registers,
 )
@@ -162,7 +163,13 @@ class _DotRewrite:
         types = tensor_type(a), tensor_type(b)
         groups = choose_warp_groups(self.target, *types, self.type, self.num_warps, self.dot.input_precision)
         if groups is None or operand_tile(b, 1, groups.atom) is None:
-            return self.swapped_groups(a, b)
+            swapped = self.swapped_groups(a, b)
+            if swapped is not None or groups is None:
+                return swapped
+        if must_be_stored(b, groups):
+            return replace(groups, stored=True)
+        if operand_tile(b, 1, groups.atom) is None:
+            return None
         return (
             groups
             if stays_in_registers(a, self.dot, groups, self.target)

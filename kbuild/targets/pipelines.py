@@ -28,6 +28,7 @@ GPU_PIPELINE = (
     "remove_conversions",
     "thread_locality",
     "ordered_reductions",
+    "transposed_operands",
     "optimize_dot_operands",
     "cse",
     "licm",

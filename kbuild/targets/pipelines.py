@@ -42,6 +42,7 @@ GPU_PIPELINE = (
     "alternate_tiles",
     "local_dots",
     "prefetch",
+    "hoist_dots",
     "overlap_wgmma",
     "tensor_stores",
     "whole_offsets",

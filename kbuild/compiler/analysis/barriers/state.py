@@ -164,8 +164,7 @@ class State:
             for access, places in known.items():
                 fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
         sets = [
-            set(map(change, accesses))
-            for accesses in (self.reads, self.writes, self.loads, self.outgoing)
+            set(map(change, accesses)) for accesses in (self.reads, self.writes, self.loads, self.outgoing)
         ]
         flags = self.has_accessed, self.has_acquired
         shown = set(self.unshown), *flags, set(self.stored), set(self.updated)

@@ -206,7 +206,9 @@ class _RegisterOperand:
         self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool
     ) -> None:
         self.changes, self.is_computed = changes, value.op is not None and value.op.has(Trait.ELEMENTWISE)
-        self.in_pairs = atom.k_width == 1 and 1 not in layout(value.type).transpose(order).bases_along("lane", 1)
+        self.in_pairs = atom.k_width == 1 and 1 not in layout(value.type).transpose(order).bases_along(
+            "lane", 1
+        )
         if changes:
             self.words = _words_of(emit, value, atom, order, self.in_pairs)
         else:
@@ -248,10 +250,7 @@ def _words_of(
         result[row] = []
         for step in range(fragment.shape[1] // atom.k):
             words = [
-                [
-                    (row + 8 * (i & 1), step * atom.k + half * (i >> 1) + element)
-                    for element in range(width)
-                ]
+                [(row + 8 * (i & 1), step * atom.k + half * (i >> 1) + element) for element in range(width)]
                 for i in range(_A_REGISTERS)
             ]
             result[row].append(

@@ -41,7 +41,9 @@ _VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 def hoist_dots(module: Module, target: object) -> None:
     """Move the dots of each block up."""
     for func in module.functions.values():
-        for block in dict.fromkeys(op.parent_block for op in func.body.walk() if isinstance(op, WarpGroupDot)):
+        for block in dict.fromkeys(
+            op.parent_block for op in func.body.walk() if isinstance(op, WarpGroupDot)
+        ):
             dots = [op for op in block if isinstance(op, WarpGroupDot)]
             if len(dots) > 1 and _fit(dots):
                 sums = {dot.c for dot in dots if not isinstance(dot.c.op, Constant)}

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from kbuild.compiler.analysis.register_operands import register_operand
 from kbuild.compiler.analysis.tensor_registers import words
-from kbuild.compiler.ir.core import Module, Op, Value
+from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.elementwise import Constant
@@ -65,7 +65,7 @@ def _hoist(dot: WarpGroupDot, sums: set[Value]) -> None:
     needed: set[Value] = set(dot.operands)
     moved: list[Op] = [dot]
     first, pays = None, False
-    reads_stored = any(_is_stored(operand.op) for operand in dot.operands)
+    reads_stored = any(_is_stored(operand.op, dot.parent) for operand in dot.operands)
     op = dot.prev
     while op is not None:
         if not needed.isdisjoint(op.results):
@@ -73,7 +73,7 @@ def _hoist(dot: WarpGroupDot, sums: set[Value]) -> None:
                 break
             moved.append(op)
             needed.update(op.operands)
-        elif not (_may_follow(op) and sums.isdisjoint(op.operands)) or (reads_stored and _is_stored(op)):
+        elif not (_may_follow(op) and sums.isdisjoint(op.operands)) or (reads_stored and _is_stored(op, dot.parent)):
             break
         else:
             pays |= _takes_time(op)
@@ -91,11 +91,11 @@ def _may_follow(op: Op) -> bool:
 
 def _takes_time(op: Op) -> bool:
     """Whether an operation stores a tile, or needs the result of a dot."""
-    return _is_stored(op) or any(isinstance(operand.op, WarpGroupDot) for operand in op.operands)
+    return _is_stored(op, op.parent) or any(isinstance(operand.op, WarpGroupDot) for operand in op.operands)
 
 
-def _is_stored(op: Op | None) -> bool:
-    """Whether an operation is a tile that threads store."""
+def _is_stored(op: Op | None, block: Block | None) -> bool:
+    """Whether an operation of a block is a tile that threads store, or a view of one."""
     while isinstance(op, _VIEWS):
         op = op.src.op
-    return isinstance(op, LocalAlloc) and op.src is not None
+    return isinstance(op, LocalAlloc) and op.src is not None and op.parent is block

@@ -197,8 +197,8 @@ class _SharedOperand:
 
 class _RegisterOperand:
     """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half
-    of k in the later two, unless the elements along k are `in_pairs`: then each thread has neighbours.  `changes` says that the block of the dot computes them, and does so again in the
-    next iteration."""
+    of k in the later two, unless the elements along k are `in_pairs`: then each thread has neighbours.  `changes` says
+    that the block of the dot computes them, and does so again in the next iteration."""
 
     transposed = False
 

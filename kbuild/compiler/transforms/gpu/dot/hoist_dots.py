@@ -15,8 +15,8 @@ After:
 
 Dots keep their order, and one that reads a tile which threads have stored does not come before stores to others: one barrier
 serves all.  Nor does a dot come before what reads a value to which another one adds: that is in the registers that only dots
-may write while one is in flight, and its readers would get copies.  Nothing moves where the registers of a thread would not hold the results and the operands of all
-dots of the block at once.
+may write while one is in flight, and its readers would get copies.  Nothing moves where the registers of a thread would not
+hold the results and the operands of all dots of the block at once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def _hoist(dot: WarpGroupDot, sums: set[Value]) -> None:
                 break
             moved.append(op)
             needed.update(op.operands)
-        elif not (_may_follow(op) and sums.isdisjoint(op.operands)) or (reads_stored and _is_stored(op, dot.parent)):
+        elif not (_may_follow(op) and sums.isdisjoint(op.operands)) or (
+            reads_stored and _is_stored(op, dot.parent)
+        ):
             break
         else:
             pays |= _takes_time(op)

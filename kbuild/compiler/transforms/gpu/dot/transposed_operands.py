@@ -24,7 +24,7 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
-from kbuild.compiler.layout import LinearLayout, mma_accumulator, wavefronts
+from kbuild.compiler.layout import LinearLayout, mma_accumulator, out_of_pairs, wavefronts
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Load
@@ -68,9 +68,13 @@ def _turn(alloc: LocalAlloc, relaid: _FromLoads, num_warps: int) -> bool:
     """Store a tile from another layout, if it takes less time."""
     assert alloc.src is not None and isinstance(alloc.result.type, MemDescType)
     tile, bits, held = alloc.result.type.layout, bit_width(alloc.src.type), held_layout(alloc.src)
-    if bits != _STORED_BITS or not _is_of_loads(alloc.src):
+    loaded = _loaded_bits(alloc.src)
+    if bits != _STORED_BITS or not loaded:
         return False
-    turned = _turned(tensor_type(alloc.src), num_warps)
+    candidates = [_turned(tensor_type(alloc.src), num_warps)]
+    if min(loaded) == _STORED_BITS:  # ldmatrix gives pairs of others.
+        candidates.append(out_of_pairs(candidates[0], 0))
+    turned = min(candidates, key=lambda layout: wavefronts(layout, tile, bits))
     if wavefronts(turned, tile, bits) >= wavefronts(held, tile, bits):
         return False
     alloc.src = relaid.get(alloc.src, turned)
@@ -84,22 +88,22 @@ def _turned(type_: TensorType, num_warps: int) -> LinearLayout:
     return mma_accumulator((rows, columns), (along, num_warps // along), _INSTRUCTION).transpose((1, 0))
 
 
-def _is_of_loads(value: Value) -> bool:
-    """Whether a value is loaded, or computed element by element from what is, and nothing from a dot."""
-    work, seen, loaded = [value], set[Value](), False
-    while work:
-        value = work.pop()
+def _loaded_bits(tile: Value) -> set[int]:
+    """The widths of the loaded elements of which a tile is computed one by one; none where a dot or something else takes
+    part."""
+    work, seen, found = [tile], set[Value](), set[int]()
+    for value in work:
         if value in seen:
             continue
         seen.add(value)
         if _is_computed(value):
             assert value.op is not None
             work += [operand for _, operand in tensor_operands(value.op)]
-        elif isinstance(value.op, Load):
-            loaded = True
-        else:
-            return False
-    return loaded
+        elif not isinstance(value.op, Load):
+            return set()
+        elif tensor_type(value).shape == tensor_type(tile).shape:
+            found.add(bit_width(value.type))
+    return found
 
 
 def _is_computed(value: Value) -> bool:

@@ -82,7 +82,7 @@ def launched(artifact: kbuild.Artifact, arguments: dict, name: str) -> np.ndarra
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     ("m", "n", "k", "warps"),
-    [(64, 32, 64, 4), (64, 16, 16, 4), (128, 64, 32, 8), (64, 128, 32, 8), (128, 128, 16, 4)],
+    [(64, 32, 64, 4), (64, 32, 32, 4), (128, 64, 32, 8), (64, 128, 32, 8), (128, 128, 16, 4)],
 )
 def test_computed_operands(element: str, turned: bool, m: int, n: int, k: int, warps: int) -> None:
     artifact = kbuild.compile(

@@ -91,11 +91,7 @@ class _Sharing:
         readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
-        tile = self.tile(
-            source,
-            readers,
-            any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users),
-        )
+        tile = self.tile(source, readers, _is_copied(convert))
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
@@ -109,6 +105,21 @@ class _Sharing:
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = Builder.after_value(source).add(LocalAlloc(tile, source), source.name).result
         return self.tiles[source]
+
+
+def _is_copied(convert: ConvertLayout) -> bool:
+    """Whether a tile should lie as TMA leaves it: wgmma reads what a thread loads from it in 32-bit elements."""
+    if bit_width(convert.type) < 32:  # To be widened: `ldmatrix` reads those tiles without conflicts, too.
+        return any(_feeds_tf32(user) for user in convert.result.users)
+    return any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users)
+
+
+def _feeds_tf32(op: Op, depth: int = 8) -> bool:
+    """Whether what an operation computes element by element goes to a dot of warpgroups in tf32."""
+    if isinstance(op, WarpGroupDot):
+        return op.input_precision == "tf32" and op.atom.endswith("tf32")
+    follows = op.has(Trait.ELEMENTWISE) or isinstance(op, LocalAlloc | MemDescTrans)
+    return depth > 0 and follows and any(_feeds_tf32(user, depth - 1) for user in op.results[0].users)
 
 
 def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:

@@ -23,8 +23,16 @@ from kbuild.compiler.ir.core import Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
-from kbuild.compiler.layout import LinearLayout, mma_accumulator, out_of_pairs, wavefronts
+from kbuild.compiler.ir.types import MemDescType, bit_width
+from kbuild.compiler.layout import (
+    LinearLayout,
+    SharedAccess,
+    coalesced,
+    mma_accumulator,
+    out_of_pairs,
+    wavefronts,
+)
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS, store_plan
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Broadcast, ExpandDims, Load
@@ -32,6 +40,7 @@ from kbuild.compiler.transforms._support.layout_flow import (
     FREE,
     Relaid,
     held_layout,
+    minor_axis,
     tensor_operands,
     tensor_type,
 )
@@ -47,9 +56,10 @@ def transposed_operands(module: Module, target: object) -> None:
         turned, relaid = False, _FromLoads()
         for dot in func.body.walk():
             if isinstance(dot, WarpGroupDot):
-                alloc = dot.b.op.src.op if isinstance(dot.b.op, MemDescTrans) else dot.b.op
+                view = isinstance(dot.b.op, MemDescTrans)
+                alloc = dot.b.op.src.op if view else dot.b.op
                 if isinstance(alloc, LocalAlloc) and alloc.src is not None:
-                    turned |= _turn(alloc, relaid, func.attrs["num_warps"])
+                    turned |= _turn(alloc, 1 if view else 0, relaid, func.attrs["num_warps"])
         if turned:
             erase_dead(func.body)
 
@@ -64,28 +74,40 @@ class _FromLoads(Relaid):
         return Builder.after_value(value).add(convert, value.name).result
 
 
-def _turn(alloc: LocalAlloc, relaid: _FromLoads, num_warps: int) -> bool:
+def _turn(alloc: LocalAlloc, k_axis: int, relaid: _FromLoads, num_warps: int) -> bool:
     """Store a tile from another layout, if it takes less time."""
     assert alloc.src is not None and isinstance(alloc.result.type, MemDescType)
     tile, bits, held = alloc.result.type.layout, bit_width(alloc.src.type), held_layout(alloc.src)
     loaded = _loaded_bits(alloc.src)
     if bits != _STORED_BITS or not loaded:
         return False
-    candidates = [_turned(tensor_type(alloc.src), num_warps)]
+    candidates = [_turned(tensor_type(alloc.src).shape, k_axis, num_warps)]
     if min(loaded) == _STORED_BITS:  # ldmatrix gives pairs of others.
-        candidates.append(out_of_pairs(candidates[0], 0))
-    turned = min(candidates, key=lambda layout: wavefronts(layout, tile, bits))
-    if wavefronts(turned, tile, bits) >= wavefronts(held, tile, bits):
+        candidates.append(out_of_pairs(candidates[0], k_axis))
+    if minor_axis(held) == k_axis:
+        vector = MAX_VECTOR_BITS // _STORED_BITS
+        candidates.append(coalesced(tensor_type(alloc.src).shape, (k_axis, 1 - k_axis), vector, num_warps))
+    turned = min(candidates, key=lambda layout: _cost(layout, tile))
+    if _cost(turned, tile) >= _cost(held, tile):
         return False
     alloc.src = relaid.get(alloc.src, turned)
     return True
 
 
-def _turned(type_: TensorType, num_warps: int) -> LinearLayout:
-    """The accumulator's layout of a dot whose result is the transposed matrix; warps go along its rows first."""
-    columns, rows = type_.shape
+def _cost(layout: LinearLayout, tile: LinearLayout) -> int:
+    """The wavefronts and instructions of a warp that stores a tile."""
+    plan = store_plan(layout, tile, _STORED_BITS, True)
+    if isinstance(plan, SharedAccess):
+        return wavefronts(layout, tile, _STORED_BITS) + len(plan.groups)
+    return len(plan.groups) * (plan.x + 1)
+
+
+def _turned(shape: tuple[int, ...], k_axis: int, num_warps: int) -> LinearLayout:
+    """The accumulator's layout of a dot whose result has the columns of B, along k, as rows; warps go along the rows first."""
+    rows, depth = shape[1 - k_axis], shape[k_axis]
     along = min(num_warps, max(1, rows // _INSTRUCTION[0]))
-    return mma_accumulator((rows, columns), (along, num_warps // along), _INSTRUCTION).transpose((1, 0))
+    layout = mma_accumulator((rows, depth), (along, num_warps // along), _INSTRUCTION)
+    return layout.transpose((1, 0)) if k_axis == 0 else layout
 
 
 def _loaded_bits(tile: Value) -> set[int]:

@@ -50,6 +50,25 @@ def chained(q, k, v, out, steps, D: tl.constexpr, E: tl.constexpr, N: tl.constex
         kv += tl.dot(turned, values)
 
 
+@kbuild.jit
+def attention(q, k, v, out, scale, count, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    """Attention with everything widened: the scaled queries are in shared memory, since they stay the same."""
+    m, n, d = tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
+    left = tl.load(q + m[:, None] * D + d[None, :]).to(tl.float32) * scale
+    most, total = tl.full((M,), float("-inf"), tl.float32), tl.zeros((M,), tl.float32)
+    sums = tl.zeros((M, D), tl.float32)
+    for start in range(0, count, N):
+        keys = tl.load(k + (start + n)[:, None] * D + d[None, :]).to(tl.float32)
+        values = tl.load(v + (start + n)[:, None] * D + d[None, :]).to(tl.float32)
+        scores = tl.dot(left, tl.trans(keys))
+        more = tl.maximum(most, tl.max(scores, 1))
+        weights, kept = tl.exp2(scores - more[:, None]), tl.exp2(most - more)
+        total = total * kept + tl.sum(weights, 1)
+        sums = tl.dot(weights, values, sums * kept[:, None])
+        most = more
+    tl.store(out + m[:, None] * D + d[None, :], sums / total[:, None])
+
+
 def tf32(array: np.ndarray) -> np.ndarray:
     """The numbers that the tensor cores take, who cut off what a tf32 lacks."""
     return (array.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(float)
@@ -141,3 +160,28 @@ def test_dots_that_feed_dots_and_sums_that_are_operands(element: str, e: int, n:
         rtol=2e-3,
         atol=8,
     )
+
+
+@pytest.mark.parametrize(("d", "warps"), [(64, 4), (128, 8)])
+def test_attention_of_widened_numbers(d: int, warps: int) -> None:
+    """Rows wider than a swizzle are copied by TMA, too, as ldmatrix and wgmma read both."""
+    rows, count = 128, 256
+    artifact = kbuild.compile(
+        attention,
+        signature=dict.fromkeys("qkv", "*fp16:16") | {"out": "*fp32:16", "scale": "fp32", "count": "i32:16"},
+        constexprs={"M": rows, "N": 64, "D": d},
+        target="sm_90",
+        num_warps=warps,
+    )
+    ptx = artifact.asm["ptx"]
+    assert not re.search(r"\bmma\.sync", ptx) and artifact.metadata.serialized == ()
+    assert ptx.count("stmatrix") and "cp.async.bulk.tensor" in ptx
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.standard_normal((size, d)).astype(np.float16) for size in (rows, count, count))
+    out = np.zeros((rows, d), np.float32)
+    arguments = {"q": q.ravel(), "k": k.ravel(), "v": v.ravel(), "out": out, "scale": 0.125, "count": count}
+    scores = tf32(q.astype(np.float32) * np.float32(0.125)) @ k.astype(float).T
+    weights = np.exp2(scores - scores.max(axis=1, keepdims=True))
+    right = weights @ v.astype(float) / weights.sum(axis=1, keepdims=True)
+    found = launched(artifact, arguments, "out").reshape(out.shape)
+    np.testing.assert_allclose(found, right, rtol=2e-3, atol=2e-3)

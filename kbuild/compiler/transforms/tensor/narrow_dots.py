@@ -1,4 +1,4 @@
-"""Gives tensor cores the numbers that were loaded, where they were widened to f32 for a dot in tf32.
+"""Gives tensor cores the numbers that were loaded, where they were widened to f32 for a dot by tensor cores.
 
     Before:  %0: tensor<64x64xf32> = arith.extf %a
              %1: tensor<64x64xf32> = arith.extf %b
@@ -7,7 +7,8 @@
 
 A tf32 has all digits of f16, bf16 and fp8, and more exponents, so that the products are the same, and so is the type in
 which they are summed.  The shorter numbers take half the instructions and half the shared memory, where the copies of the
-pipeline leave them as wgmma reads them, in either order.
+pipeline leave them as wgmma reads them, in either order.  Of the precisions that take operands apart (`split_dots`) one dot
+is left, to which %c is added in f32, as there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kbuild.compiler.ir.types import (
     element_of,
     like,
 )
-from kbuild.compiler.ops.elementwise import Constant, ExtF, Select, round_float
+from kbuild.compiler.ops.elementwise import AddF, Constant, ExtF, Select, round_float
 from kbuild.compiler.ops.tensor import Broadcast, Dot, ExpandDims, Reshape, Trans
 from kbuild.targets import Target
 
@@ -44,15 +45,18 @@ def narrow_dots(module: Module, target: Target) -> None:
 
 
 @narrowing.on(Dot)
-def of_widened(op: Dot) -> Dot | None:
+def of_widened(op: Dot) -> Dot | AddF | None:
     """dot(extf(a), extf(b), c) = dot(a, b, c)"""
     assert isinstance(op.a.type, TensorType)
-    if element_of(op.a.type) != F32 or op.input_precision != "tf32" or op.a.type.shape[-1] < _STEP:
+    if element_of(op.a.type) != F32 or op.input_precision == "ieee" or op.a.type.shape[-1] < _STEP:
         return None
     for element in (F16, BF16):
         if _is_exact(op.a, element) and _is_exact(op.b, element):
             a, b = (_narrowed(operand, element) for operand in (op.a, op.b))
-            return Dot(a, b, op.c, op.input_precision, op.max_num_imprecise_acc, op.atom)
+            if op.input_precision == "tf32":
+                return Dot(a, b, op.c, op.input_precision, op.max_num_imprecise_acc, op.atom)
+            zeros = Constant.of(0.0, op.c.type).result
+            return AddF(Dot(a, b, zeros, max_num_imprecise_acc=op.max_num_imprecise_acc).result, op.c)
     return None
 
 

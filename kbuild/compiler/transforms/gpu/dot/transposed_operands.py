@@ -56,10 +56,10 @@ def transposed_operands(module: Module, target: object) -> None:
         turned, relaid = False, _FromLoads()
         for dot in func.body.walk():
             if isinstance(dot, WarpGroupDot):
-                view = isinstance(dot.b.op, MemDescTrans)
-                alloc = dot.b.op.src.op if view else dot.b.op
+                view = dot.b.op if isinstance(dot.b.op, MemDescTrans) else None
+                alloc = dot.b.op if view is None else view.src.op
                 if isinstance(alloc, LocalAlloc) and alloc.src is not None:
-                    turned |= _turn(alloc, 1 if view else 0, relaid, func.attrs["num_warps"])
+                    turned |= _turn(alloc, 0 if view is None else 1, relaid, func.attrs["num_warps"])
         if turned:
             erase_dead(func.body)
 

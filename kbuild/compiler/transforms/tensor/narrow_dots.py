@@ -41,7 +41,8 @@ _STEP = 16
 @tensor_pass
 def narrow_dots(module: Module, target: Target) -> None:
     for function in module.functions.values():
-        narrowing.apply(function)
+        if any(isinstance(op, Dot) for op in function.body.walk()):
+            narrowing.apply(function)
 
 
 @narrowing.on(Dot)

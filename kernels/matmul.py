@@ -44,6 +44,13 @@ def store_part(matrix, values, rows, columns, M, N):
     tl.store(pointers, values.to(c.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
+@triton.constexpr_function
+def powers_of_two(columns):
+    """Those that add up to a number of columns, the largest first, as (first column, columns)."""
+    bits = [1 << bit for bit in reversed(range(columns.bit_length())) if columns >> bit & 1]
+    return [(sum(bits[:number]), bit) for number, bit in enumerate(bits)]
+
+
 @triton.jit
 def sums_of_tile(
     tile,
@@ -55,15 +62,13 @@ def sums_of_tile(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    FIRST_N: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
-    """The sums of one tile of C, in fp32, over `first` to `last` along K, where the pointers of A and B begin: of
-    FIRST_N columns and of the rest, or twice the same where there is no rest.  A matrix is a pointer with its
-    two strides.
+    """The sums of one tile of C, in fp32, over `first` to `last` along K, where the pointers of A and B begin: a tuple
+    of blocks.  A matrix is a pointer with its two strides.
 
-    Blocks have powers of two of rows and columns.  A tile may be two of them that share their rows, and so
-    the loads of A: FIRST_N columns, and the rest of BLOCK_N.
+    Blocks have powers of two of rows and columns.  A tile is as many of them side by side as BLOCK_N takes, which
+    share their rows, and so the loads of A: the compiler makes one instruction of their dots where that is faster.
 
     SPECIALIZE asks for warp specialization: a warp of its own, the producer, issues the loads, and runs ahead
     of the warps that multiply, into the next tile as well."""
@@ -71,41 +76,35 @@ def sums_of_tile(
     a, stride_am, stride_ak = left
     b, stride_bk, stride_bn = right
     M, N, K = shape
+    PARTS: tl.constexpr = powers_of_two(BLOCK_N)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tile_n * BLOCK_N + tl.arange(0, FIRST_N)
     depth = tl.arange(0, BLOCK_K)
-    # Sums are kept in fp32, whatever the operands are.
-    accumulator = tl.zeros((BLOCK_M, FIRST_N), dtype=tl.float32)
     # At the edges a tile reaches beyond A and B.  What it computes there is not stored, so a program of one
     # tile wraps around and reads other rows and columns instead: cheaper than a mask.  A program of several
     # tiles has to mask: it stores between its reads, for all the compiler knows to the memory that it reads.
     in_a = rows < M if SPECIALIZE else tl.full((BLOCK_M,), True, tl.int1)
-    in_b = columns < N if SPECIALIZE else tl.full((FIRST_N,), True, tl.int1)
     rows_of_a = rows if SPECIALIZE else rows % M
     a_tile = a + rows_of_a.to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
-    b_tile = b + depth[:, None] * stride_bk
-    columns_of_b = columns if SPECIALIZE else columns % N
-    b_tile += columns_of_b.to(tl.int64)[None, :] * stride_bn
-    if FIRST_N < BLOCK_N:
-        rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
-        rest_accumulator = tl.zeros((BLOCK_M, BLOCK_N - FIRST_N), dtype=tl.float32)
-        rest_tile = b + depth[:, None] * stride_bk + rest.to(tl.int64)[None, :] * stride_bn
+    sums, b_tiles, in_b = (), (), ()
+    for part in tl.static_range(len(PARTS)):
+        columns = tile_n * BLOCK_N + PARTS[part][0] + tl.arange(0, PARTS[part][1])
+        columns_of_b = columns if SPECIALIZE else columns % N
+        b_tiles += (b + depth[:, None] * stride_bk + columns_of_b.to(tl.int64)[None, :] * stride_bn,)
+        in_b += (columns < N if SPECIALIZE else tl.full((PARTS[part][1],), True, tl.int1),)
+        # Sums are kept in fp32, whatever the operands are.
+        sums += (tl.zeros((BLOCK_M, PARTS[part][1]), dtype=tl.float32),)
     for start in tl.range(first, last, BLOCK_K, warp_specialize=SPECIALIZE):
         # The last step may have fewer than BLOCK_K: zeros add nothing.
         a_values = tl.load(a_tile, mask=in_a[:, None] & (depth[None, :] < K - start), other=0.0)
-        b_values = tl.load(b_tile, mask=(depth[:, None] < K - start) & in_b[None, :], other=0.0)
-        accumulator = tl.dot(a_values, b_values, accumulator)
+        added, b_after = (), ()
+        for part in tl.static_range(len(PARTS)):
+            in_block = (depth[:, None] < K - start) & in_b[part][None, :]
+            b_values = tl.load(b_tiles[part], mask=in_block, other=0.0)
+            added += (tl.dot(a_values, b_values, sums[part]),)
+            b_after += (b_tiles[part] + BLOCK_K * stride_bk,)
+        sums, b_tiles = added, b_after
         a_tile += BLOCK_K * stride_ak
-        b_tile += BLOCK_K * stride_bk
-        if FIRST_N < BLOCK_N:
-            in_rest = (depth[:, None] < K - start) & (rest[None, :] < N)
-            rest_values = tl.load(rest_tile, mask=in_rest, other=0.0)
-            rest_accumulator = tl.dot(a_values, rest_values, rest_accumulator)
-            rest_tile += BLOCK_K * stride_bk
-    if FIRST_N < BLOCK_N:
-        return accumulator, rest_accumulator
-    else:
-        return accumulator, accumulator
+    return sums
 
 
 @triton.jit
@@ -118,29 +117,24 @@ def matmul_of_tile(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    FIRST_N: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
     """Makes one tile of C: `sums_of_tile` over all of K, stored."""
     tile_m, tile_n = tile
     M, N, K = shape
-    accumulator, rest_accumulator = sums_of_tile(
-        tile, left, right, shape, 0, K, BLOCK_M, BLOCK_N, BLOCK_K, FIRST_N, SPECIALIZE
-    )
+    PARTS: tl.constexpr = powers_of_two(BLOCK_N)
+    sums = sums_of_tile(tile, left, right, shape, 0, K, BLOCK_M, BLOCK_N, BLOCK_K, SPECIALIZE)
     rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tile_n * BLOCK_N + tl.arange(0, FIRST_N)
-    if FIRST_N < BLOCK_N:
-        rest = tile_n * BLOCK_N + FIRST_N + tl.arange(0, BLOCK_N - FIRST_N)
-        store_part(out, accumulator, rows, columns, M, N)
-        store_part(out, rest_accumulator, rows, rest, M, N)
-    elif SPECIALIZE:
+    if SPECIALIZE and len(PARTS) == 1:
         # In two halves, so that the first is being written while the second is rearranged.
-        first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
+        first, second = sums[0].reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         near = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // 2)
         store_part(out, first, rows, near, M, N)
         store_part(out, second, rows, near + BLOCK_N // 2, M, N)
     else:
-        store_part(out, accumulator, rows, columns, M, N)
+        for part in tl.static_range(len(PARTS)):
+            columns = tile_n * BLOCK_N + PARTS[part][0] + tl.arange(0, PARTS[part][1])
+            store_part(out, sums[part], rows, columns, M, N)
 
 
 @triton.jit
@@ -162,18 +156,16 @@ def matmul_kernel(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PERSISTENT: tl.constexpr = False,
-    FIRST_N: tl.constexpr = 0,
     cluster_size: tl.constexpr = 1,
 ):
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); sums are in fp32.
 
-    A tile has BLOCK_M rows and BLOCK_N columns: where these are not a power of two, FIRST_N of them are, and the
-    rest.  There is a program for each tile, or, if PERSISTENT, any number of programs that share the tiles.
+    A tile has BLOCK_M rows, a power of two, and BLOCK_N columns, any multiple of 16 up to 256.  There is a program
+    for each tile, or, if PERSISTENT, any number of programs that share the tiles.
     GROUP_M is the number of rows in a group of `grouped_tile`; 0 for a grid of rows and columns.  The
     programs of a cluster have tiles below each other, so that they share B's."""
     left, right, out = (a, stride_am, stride_ak), (b, stride_bk, stride_bn), (c, stride_cm, stride_cn)
     shape = (M, N, K)
-    WIDTH: tl.constexpr = FIRST_N if FIRST_N else BLOCK_N
     if PERSISTENT:
         # A cluster takes several tiles at once, so programs and rows of tiles are counted in clusters.
         tiles = tl.cdiv(M, BLOCK_M * cluster_size) * tl.cdiv(N, BLOCK_N)
@@ -182,7 +174,7 @@ def matmul_kernel(
             if cluster_size > 1:
                 tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
             tile = (tile_m, tile_n)
-            matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, True)
+            matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, True)
     else:
         if cluster_size > 1:
             tile_m, tile_n = tl.program_id(0), tl.program_id(1)
@@ -195,7 +187,8 @@ def matmul_kernel(
             tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
             tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
         tile = (tile_m, tile_n)
-        matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, WIDTH, WIDTH < BLOCK_N)
+        IS_ONE_BLOCK: tl.constexpr = len(powers_of_two(BLOCK_N)) == 1
+        matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, not IS_ONE_BLOCK)
 
 
 @triton.jit
@@ -218,11 +211,15 @@ def matmul_split_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    ACROSS: tl.constexpr = False,
 ):
     """The first `whole` programs make a tile of C each; each other tile has as many programs as it has `parts`, which
     write their sums over a part of K to `partial`, for `matmul_parts_kernel` to add.
 
-    `partial` has room for BLOCK_M·BLOCK_N fp32 for each part of each of these tiles."""
+    `partial` has room for BLOCK_M·BLOCK_N fp32 for each part of each of these tiles.
+
+    With ACROSS the caller's product is the transpose, Bᵀ·Aᵀ: c and `partial` have its rows, of M elements, and
+    `stride_cm` is from one of these to the next.  So 200 rows are tiles of 208, with columns of Aᵀ, not of 256."""
     tl.extra.cuda.gdc_launch_dependents()
     program = tl.program_id(0)
     is_whole = program < whole
@@ -237,17 +234,25 @@ def matmul_split_kernel(
     tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     left = (a + first.to(tl.int64) * stride_ak, stride_am, stride_ak)
     right = (b + first.to(tl.int64) * stride_bk, stride_bk, stride_bn)
-    sums, _ = sums_of_tile(
-        (tile_m, tile_n), left, right, (M, N, K), first, last, BLOCK_M, BLOCK_N, BLOCK_K, BLOCK_N, False
+    sums = sums_of_tile(
+        (tile_m, tile_n), left, right, (M, N, K), first, last, BLOCK_M, BLOCK_N, BLOCK_K, False
     )
-    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    if is_whole:
-        store_part((c, stride_cm, 1), sums, rows, columns, M, N)
-    else:
-        place = partial + share.to(tl.int64) * (BLOCK_M * BLOCK_N)
-        places = place + tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        tl.store(places, sums, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    PARTS: tl.constexpr = powers_of_two(BLOCK_N)
+    out = (c, 1, stride_cm) if ACROSS else (c, stride_cm, 1)
+    place = partial + share.to(tl.int64) * (BLOCK_M * BLOCK_N)
+    inner_rows = tl.arange(0, BLOCK_M)
+    rows = tile_m * BLOCK_M + inner_rows
+    for number in tl.static_range(len(PARTS)):
+        inner_columns = PARTS[number][0] + tl.arange(0, PARTS[number][1])
+        columns = tile_n * BLOCK_N + inner_columns
+        if is_whole:
+            store_part(out, sums[number], rows, columns, M, N)
+        else:
+            if ACROSS:
+                places = place + inner_rows[:, None] + inner_columns[None, :] * BLOCK_M
+            else:
+                places = place + inner_rows[:, None] * BLOCK_N + inner_columns[None, :]
+            tl.store(places, sums[number], mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 @triton.jit

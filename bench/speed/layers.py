@@ -20,6 +20,7 @@ import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import contest
@@ -30,7 +31,8 @@ from duel import Peer, Row
 from kbuild.aot.tune import interleaved
 
 CUBLAS = Peer("cublas", "cuBLAS")
-LIMITS = {HALF: 1e-3, BRAIN: 8e-3}
+EIGHT = torch.float8_e4m3fn
+LIMITS = {HALF: 1e-3, BRAIN: 8e-3, EIGHT: 8e-3}
 """Relative errors allowed, as the norm of the difference over that of the right result."""
 CHECKED_ROWS = 64
 FEW, SOME, MANY = (1, 16, 64, 200, 1000, 4096), (4, 32, 100, 256, 1024, 8192), (8, 48, 128, 512, 2048, 3000)
@@ -75,6 +77,8 @@ def main() -> int:
     found: list[Row] = []
     for product in products(options.rows):
         if options.parts:
+            if product.a.dtype is EIGHT:
+                continue
             for line in timed_parts(product, options.seconds):
                 print(json.dumps(line), flush=True)
             continue
@@ -83,37 +87,57 @@ def main() -> int:
 
 
 def products(asked: str) -> Iterator[Product]:
-    """The products whose shape is asked for: types and orders of B take turns."""
+    """The products whose shape is asked for: types and orders of B take turns, but that B of fp8 is contiguous along
+    K, as cuBLAS wants it; C is fp16 then."""
     for number, (n, k, rows) in enumerate(LAYERS):
         for place, m in enumerate(rows):
-            dtype = HALF if (number + place) % 4 < 2 else BRAIN
-            is_row_major = (number + place) % 2 == 0
+            dtype = (HALF, BRAIN, EIGHT)[(number + place) % 3]
+            is_row_major = dtype is not EIGHT and (number + place) % 2 == 0
             order = "row-major" if is_row_major else "column-major"
             if not re.search(asked, f"{m}x{n}x{k} {name_of(dtype)} {order}"):
                 continue
             a = torch.empty(m, k, device="cuda", dtype=dtype)
             b = torch.empty((k, n) if is_row_major else (n, k), device="cuda", dtype=dtype)
-            yield Product(a, b if is_row_major else b.T, torch.empty(m, n, device="cuda", dtype=dtype))
+            out = torch.empty(m, n, device="cuda", dtype=HALF if dtype is EIGHT else dtype)
+            yield Product(a, b if is_row_major else b.T, out)
 
 
 def timed(product: Product, seconds: float) -> Row:
     """Microseconds of both, and the error of ours."""
-    a, b, out = product
-    calls: dict[str, Callable[[], Any]] = {
-        "kbuild": lambda: contest.package.matmul(a, b, out=out),
-        "cublas": lambda: torch.mm(a, b, out=out),
-    }
+    calls = {"kbuild": own_call(product), "cublas": lambda: by_cublas(product)}
     error = checked_error(product, calls["kbuild"])
     us = interleaved.interleave(calls, CLOCK, seconds)
-    return {"shape": product.shape, "us": us, "error": error, "right": error <= LIMITS[a.dtype]}
+    return {"shape": product.shape, "us": us, "error": error, "right": error <= LIMITS[product.a.dtype]}
+
+
+def own_call(product: Product) -> Callable[[], Any]:
+    """The operator; for fp8, which has none, the kernel."""
+    a, b, out = product
+    if a.dtype is not EIGHT:
+        return lambda: contest.package.matmul(a, b, out=out)
+    arguments = (a, b, out, a.shape[0], b.shape[1], a.shape[1], *a.stride(), *b.stride(), *out.stride())
+    return lambda: contest.package.launch.matmul_fp8(*arguments)
+
+
+def by_cublas(product: Product) -> torch.Tensor:
+    """torch's product: where the sums of fp8 are kept, both choose speed."""
+    a, b, out = product
+    if a.dtype is not EIGHT:
+        return torch.mm(a, b, out=out)
+    return torch._scaled_mm(a, b, unscaled(), unscaled(), out_dtype=out.dtype, use_fast_accum=True)
+
+
+@cache
+def unscaled() -> torch.Tensor:
+    return torch.ones((), device="cuda")
 
 
 def checked_error(product: Product, call: Callable[[], Any]) -> float:
     """The error of a call on numbers that it has not seen; infinite where two calls differ in a bit, or where it is
     further from torch's than rounding explains."""
     a, b, out = product
-    a.normal_()
-    (b if b.is_contiguous() else b.T).normal_()
+    for operand in (a, b if b.is_contiguous() else b.T):
+        operand.copy_(torch.randn(operand.shape, device="cuda"))
     out.fill_(float("nan"))
     call()
     first = out.clone()
@@ -121,13 +145,14 @@ def checked_error(product: Product, call: Callable[[], Any]) -> float:
     call()
     picked = torch.linspace(0, a.shape[0] - 1, min(a.shape[0], CHECKED_ROWS), device="cuda").long()
     error = error_of(out[picked], a[picked].float() @ b.float())
-    is_near = error_of(out, torch.mm(a, b)) <= 2 * LIMITS[a.dtype]
-    return error if is_near and torch.equal(first, out) else float("inf")
+    found = out.clone()
+    is_near = error_of(found, by_cublas(product)) <= 2 * LIMITS[a.dtype]
+    return error if is_near and torch.equal(first, found) else float("inf")
 
 
 def timed_parts(product: Product, seconds: float) -> Iterator[dict[str, Any]]:
     """Every way to divide a product that leaves no part without a step, with its time; a wrong result has none."""
-    a, b, out = product
+    a, b, _ = product
     num_sms, steps = multiprocessors(), -(-a.shape[1] // 64)
     calls: dict[tuple[int, int, int, int], Callable[[], Any]] = {(0, 0, 0, 0): plain_call(product)}
     for block_m, block_n in TILES:
@@ -146,7 +171,7 @@ def timed_parts(product: Product, seconds: float) -> Iterator[dict[str, Any]]:
     timed_calls: dict[str | tuple[int, int, int, int], Callable[[], Any]] = {
         way: call for way, call in calls.items() if errors[way] <= LIMITS[a.dtype]
     }
-    timed_calls["cublas"] = lambda: torch.mm(a, b, out=out)
+    timed_calls["cublas"] = lambda: by_cublas(product)
     times = interleaved.interleave(timed_calls, CLOCK, 2 * seconds)
     yield {"shape": product.shape, "way": "cublas", "us": times["cublas"]}
     for way in calls:

@@ -8,7 +8,7 @@ tiles lie in shared memory is `layout.wgmma_shared`; a `WgmmaDescriptor` describ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbuild.targets.elements import ELEMENT_BITS, is_integer
 
@@ -58,6 +58,10 @@ class WgmmaAtom:
     @property
     def instruction(self) -> str:
         return f"wgmma.mma_async.sync.aligned.m{GROUP_ROWS}n{self.n}k{self.k}.{self.types}"
+
+    def of_width(self, n: int) -> WgmmaAtom:
+        """The same instruction with `n` columns of D, any multiple of 8 up to 256."""
+        return replace(self, name=self.name.replace(f"n{self.n}k", f"n{n}k"), n=n)
 
     def immediates(self, a_is_shared: bool, a_transposed: bool, b_transposed: bool) -> str:
         """The operands after the scale of D: signs of A and B for floats, then, for 16 bits, the orders of those in

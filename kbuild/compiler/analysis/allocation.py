@@ -82,6 +82,20 @@ def alignment_of(type_: MemDescType) -> int:
     return max(ALIGNMENT, min(type_.tile_bytes, SWIZZLE_ALIGNMENT)) if swizzled else ALIGNMENT
 
 
+def joined(wanted: Sequence[Demand], group: Sequence[Op]) -> list[Demand]:
+    """The demands with those of a group of allocations as one, of the first of them."""
+    members = [demand for demand in wanted if demand.op in group]
+    life = Interval(min(each.life.start for each in members), max(each.life.end for each in members))
+    whole = Demand(
+        group[0],
+        sum(each.bytes for each in members),
+        max(each.alignment for each in members),
+        life,
+        members[0].part,
+    )
+    return [*(demand for demand in wanted if demand.op not in group), whole]
+
+
 def place(wanted: Sequence[Demand]) -> tuple[dict[Op, int], int]:
     """The offset of each demand and the total, in bytes.
 

@@ -48,11 +48,11 @@ def local_alloc(machine: Machine, op: LocalAlloc) -> SharedTile:
     if op.offset is None:
         tile = SharedTile.allocate(type_, np.full(type_.size_bytes, 0xFF, np.uint8), 0)
     else:
-        if op.offset + type_.size_bytes > len(machine.shared):
+        if op.offset + op.size_bytes > len(machine.shared):
             raise InterpretError(
                 f"ttg.local_alloc ends beyond the {len(machine.shared)} bytes of shared memory", op.loc
             )
-        tile = SharedTile.allocate(type_, machine.shared, op.offset)
+        tile = SharedTile.allocate(type_, machine.shared, op.offset, op.distance)
     if op.src is not None:
         tile.write(machine[op.src])
     return tile

@@ -215,11 +215,13 @@ class SharedTile:
         self.type = type_
 
     @classmethod
-    def allocate(cls, type_: MemDescType, data: np.ndarray, start: int) -> SharedTile:
-        """A tile, or several one after the other, at `start` of some bytes."""
+    def allocate(
+        cls, type_: MemDescType, data: np.ndarray, start: int, distance: int | None = None
+    ) -> SharedTile:
+        """A tile, or several `distance` bytes apart, else one after the other, at `start` of some bytes."""
         offsets = tile_offsets(MemDescType(type_.tile_shape, type_.element, type_.layout))
         if type_.buffers is not None:
-            size = type_.tile_bytes // np.dtype(memory_dtype(type_)).itemsize
+            size = (distance or type_.tile_bytes) // np.dtype(memory_dtype(type_)).itemsize
             offsets = offsets + np.arange(type_.buffers).reshape(-1, *[1] * offsets.ndim) * size
         return cls(data, start, offsets, type_)
 

@@ -44,12 +44,26 @@ class OpaqueCopy(Op, name="ttg.again", traits=PURE):
 class LocalAlloc(Op, name="ttg.local_alloc", traits=WRITES):
     """Shared memory, filled from `src` when given.  Alive to the last use of the descriptor or a view of it.
 
-    `offset` is its place in bytes, set by the pass `allocate`.
+    `offset` is its place in bytes, set by the pass `allocate`, and so is `pitch`, the bytes from one buffer to the
+    next, where tiles of other allocations lie between them.
     """
 
     type: Type
     src: Value | None = None
     offset: int | None = None
+    pitch: int | None = None
+
+    @property
+    def distance(self) -> int:
+        """Bytes from one buffer to the next."""
+        assert isinstance(self.type, MemDescType)
+        return self.type.tile_bytes if self.pitch is None else self.pitch
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes from the beginning of the first buffer to the end of the last."""
+        assert isinstance(self.type, MemDescType)
+        return self.distance * ((self.type.buffers or 1) - 1) + self.type.tile_bytes
 
 
 class LocalDealloc(Op, name="ttg.local_dealloc", traits=WRITES):
@@ -85,10 +99,11 @@ class LocalDot(Op, name="ttg.local_dot", traits=READS):
 
 
 class MemDescIndex(Op, name="ttg.memdesc_index", traits=PURE):
-    """Buffer number `index` of an allocation of several."""
+    """Buffer number `index` of an allocation of several, which lie `pitch` bytes apart, or one after another."""
 
     src: Value
     index: Value
+    pitch: int | None = None
 
     def infer(self) -> list[Type]:
         type_ = self.src.type

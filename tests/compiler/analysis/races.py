@@ -118,14 +118,14 @@ class Trace:
                     self.values[op.result] = yes if condition else no
             case LocalAlloc():
                 assert isinstance(op.result.type, MemDescType) and op.offset is not None
-                self.values[op.result] = (op.offset, op.offset + op.result.type.size_bytes)
+                self.values[op.result] = (op.offset, op.offset + op.size_bytes)
                 if op.src is not None:
                     self.access(op, self.values[op.result], True)
             case MemDescIndex():
                 start, type_ = values[0][0], op.src.type
                 assert isinstance(type_, MemDescType) and type_.buffers is not None
                 assert 0 <= values[1] < type_.buffers
-                start += values[1] * type_.tile_bytes
+                start += values[1] * (type_.tile_bytes if op.pitch is None else op.pitch)
                 self.values[op.result] = (start, start + type_.tile_bytes)
             case MemDescSubslice() | MemDescTrans():
                 self.values[op.result] = values[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
+from kbuild.compiler.analysis.dots.register_operands import operand_makers, register_operand
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.nvidia import WarpGroupDot

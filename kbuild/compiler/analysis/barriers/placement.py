@@ -148,16 +148,24 @@ class BarrierAnalysis:
         assert isinstance(type_, MemDescType)
         if allocation.offset is None:
             raise InternalError("barriers come after allocation", allocation.loc)
-        start, end = allocation.offset, allocation.offset + type_.size_bytes
+        start, end = allocation.offset, allocation.offset + allocation.size_bytes
+        repeats = (allocation.pitch, type_.tile_bytes) if allocation.pitch is not None else None
         by_warp = any(
             isinstance(user, AsyncTmaCopyLocalToGlobal) and user.warp_bits for user in allocation.result.users
         )
         divided = allocation if by_warp else None
         if allocation.src is not None:
-            self.writes.setdefault(allocation, []).append(SharedBytes(start, end, allocation, None))
+            self.writes.setdefault(allocation, []).append(
+                SharedBytes(start, end, allocation, None, None, repeats)
+            )
         for view in views(allocation):
             access = SharedBytes(
-                start, end, allocation, self._slot(view) if type_.buffers is not None else None, divided
+                start,
+                end,
+                allocation,
+                self._slot(view) if type_.buffers is not None else None,
+                divided,
+                repeats,
             )
             for user in view.users:
                 touched = self._touched(user, view)

@@ -23,6 +23,8 @@ class SharedBytes(NamedTuple):
     division: object = None
     """The key of how these bytes are divided among warps, each of which touches only its own; None where they
     are not."""
+    repeats: tuple[int, int] | None = None
+    """Where these are not all bytes from `start` on: how far apart the parts begin, and the size of one."""
 
 
 def may_conflict(first: SharedBytes, second: SharedBytes) -> bool:
@@ -31,10 +33,20 @@ def may_conflict(first: SharedBytes, second: SharedBytes) -> bool:
         return False
     if first.division is not None and (first.start, first.division) == (second.start, second.division):
         return False
+    if first.owner is not second.owner and _interleave(first, second):
+        return False
     a, b = first.slot, second.slot
     if first.owner is not second.owner or a is None or b is None:
         return True
     return a.may_equal(b)
+
+
+def _interleave(first: SharedBytes, second: SharedBytes) -> bool:
+    """Whether each lies in the gaps of the other."""
+    if first.repeats is None or second.repeats is None or first.repeats[0] != second.repeats[0]:
+        return False
+    distance = (second.start - first.start) % first.repeats[0]
+    return first.repeats[1] <= distance <= first.repeats[0] - second.repeats[1]
 
 
 def surely_same(first: SharedBytes, second: SharedBytes) -> bool:

@@ -216,7 +216,8 @@ def lower_local_dealloc(emit: Emitter, op: LocalDealloc) -> None:
 @lower(MemDescIndex)
 def lower_memdesc_index(emit: Emitter, op: MemDescIndex) -> Sequence[str]:
     pointer, start = descriptor(emit, op.src)
-    offset = emit.mul(emit.scalar(op.index), str(_type(op.src).tile_bytes))
+    distance = _type(op.src).tile_bytes if op.pitch is None else op.pitch
+    offset = emit.mul(emit.scalar(op.index), str(distance))
     return [emit.offset_pointer(pointer, offset, SHARED_POINTER), str(start)]
 
 

@@ -5,6 +5,9 @@ in place:
 
     fence {all of D};  { wgmma {$0, …}, …;  wgmma {$0, …}, …; }  per tile;  commit
 
+Dots that share A and whose tiles of B are neighbours (`analysis/dots/side_by_side.py`) are one instruction, of the
+first; the others commit an empty group, for waits count dots.
+
 The registers of D and of A pass through the fence: LLVM then copies and computes them before the fence, as the
 instruction requires.  Those that later dots start from pass through it, too, as far as they are known: ptxas
 waits for all dots in flight before it lets other instructions write accumulators.
@@ -26,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+from kbuild.compiler.analysis.dots.side_by_side import are_neighbours, side_by_side
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float, scalar
@@ -60,7 +64,13 @@ threads wait for it with all of the left one ready, and parts would gain nothing
 @lower(WarpGroupDot)
 def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     sums = _accumulator(emit, op)
-    atom, order = sums.atom, sums.order
+    if sums.is_multiplied:
+        emit.next_dot()
+        emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
+        return [sums.registers[first] for first in sums.layout.representatives()]
+    together = _one_instruction(emit, op)
+    atom = sums.atom.of_width(sum(each.atom.n for each in together)) if len(together) > 1 else sums.atom
+    order = sums.order
     first, second = (op.b, op.a) if op.swapped else (op.a, op.b)
     in_shared = isinstance(first.type, MemDescType)
     in_block = first.block is op.parent
@@ -77,11 +87,14 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
     for steps in left.parts(emit, right.depth // atom.k):
         _fence(emit, mark, started, left.unpinned())
         started = []  # From here on only the dot itself writes them.
-        for (row, column), tile in sums.tiles.items():
-            before = [sums.registers[index] for index in tile]
+        for row, column in sums.tiles:
+            tile = [(each, index) for each in together for index in each.tiles[row, column]]
+            before = [each.registers[index] for each, index in tile]
             results = _multiply(emit, atom, (left, row), (right, column), before, steps, use_acc)
-            for index, register in zip(tile, results):
-                sums.registers[index] = register
+            for (each, index), register in zip(tile, results):
+                each.registers[index] = register
+    for each in together:
+        each.is_multiplied = True
     emit.asm("wgmma.commit_group.sync.aligned;", "", [], [], effect=True)
     if not op.is_async:
         sums.registers = _wait(emit, 0, sums.registers, [op.c.type] * len(sums.registers))
@@ -96,6 +109,7 @@ class _Accumulator:
         self.order = (1, 0) if op.swapped else (0, 1)
         self.layout = layout(op.c.type).transpose(self.order)
         self.registers = list(emit.registers(op.c))
+        self.is_multiplied = False
         where = places(self.layout)
         rows = sorted({row for row, _ in where if row % GROUP_ROWS == 0})
         columns = sorted({column for _, column in where if column % atom.n == 0})
@@ -124,6 +138,22 @@ def _accumulator(emit: Emitter, op: WarpGroupDot) -> _Accumulator:
     if op not in emit.accumulators:
         emit.accumulators[op] = _Accumulator(emit, op)
     return emit.accumulators[op]
+
+
+def _one_instruction(emit: Emitter, op: WarpGroupDot) -> list[_Accumulator]:
+    """The accumulators of the dots that the instruction of a dot makes, its own first."""
+    run = [op]
+    for dot in side_by_side(op)[1:]:
+        is_alike = _starts_at_zero(emit, op) == _starts_at_zero(emit, dot)
+        if not is_alike or not are_neighbours(run[-1], dot):
+            break
+        run.append(dot)
+    return [_accumulator(emit, dot) for dot in run]
+
+
+def _starts_at_zero(emit: Emitter, op: WarpGroupDot) -> bool:
+    sums = _accumulator(emit, op)
+    return _is_zero(emit, sums.atom, sums.registers)
 
 
 def _dots_behind(op: WarpGroupDot) -> Iterator[WarpGroupDot]:

@@ -21,7 +21,7 @@ hold the results and the operands of all dots of the block at once.
 
 from __future__ import annotations
 
-from kbuild.compiler.analysis.register_operands import register_operand
+from kbuild.compiler.analysis.dots.register_operands import register_operand
 from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kbuild.compiler.analysis.register_operands import operand_makers, register_operand
+from kbuild.compiler.analysis.dots.register_operands import operand_makers, register_operand
 from kbuild.compiler.analysis.slots import BufferSlot, SlotNumbers
 from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.builder import Builder

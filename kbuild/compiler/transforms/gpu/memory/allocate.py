@@ -4,19 +4,25 @@ Before:  %a = ttg.local_alloc                          After:  %a = ttg.local_al
          %y = ttg.convert_layout %x                            %y = ttg.convert_layout %x {scratch = 16384}
                                                                func attribute `shared` = 17408
 
-Where that is more than there is, operations that can move their data in rounds get less scratch memory, and with it
+Buffers of the right operands of dots that share their left one lie side by side, so that one instruction can read
+them: such allocations have a `pitch`, and so has each `ttg.memdesc_index` of theirs.
+
+Where all is more than there is, operations that can move their data in rounds get less scratch memory, and with it
 the attribute `max_scratch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from itertools import accumulate
 
-from kbuild.compiler.analysis.allocation import Demand, demands, place_within
-from kbuild.compiler.ir.core import Func, Module
+from kbuild.compiler.analysis.allocation import Demand, demands, joined, place_within
+from kbuild.compiler.analysis.dots.side_by_side import neighbours_wanted
+from kbuild.compiler.ir.core import Func, Module, Op
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.types import MemDescType
-from kbuild.compiler.ops.gpu import LocalAlloc
+from kbuild.compiler.ops.gpu import LocalAlloc, MemDescIndex
 from kbuild.errors import CompileError, Loc
 from kbuild.targets.target import Target
 
@@ -31,9 +37,13 @@ def allocate(module: Module, target: Target) -> None:
     Raises `CompileError` when a function needs more shared memory than the target has.
     """
     for func in module.functions.values():
-        wanted, offsets, total = place_within(demands(func), target.limits.shared_bytes)
+        separate = demands(func)
+        groups = list(neighbours_wanted(func))
+        wanted, offsets, total = place_within(reduce(joined, groups, separate), target.limits.shared_bytes)
         if total > target.limits.shared_bytes:
-            raise _too_large(func, target, wanted, total)
+            raise _too_large(func, target, separate, total)
+        for group in groups:
+            _lay_side_by_side(group, offsets)
         for demand in wanted:
             if demand.bound is not None:
                 demand.op.__dict__["max_scratch"] = demand.bound
@@ -43,6 +53,18 @@ def allocate(module: Module, target: Target) -> None:
             elif "scratch" in op.attribute_fields:
                 op.__dict__["scratch"] = offsets.get(op)
         func.attrs["shared"] = total
+
+
+def _lay_side_by_side(group: Sequence[LocalAlloc], offsets: dict[Op, int]) -> None:
+    """Give each allocation of a group its place, the first of which has the offset of all."""
+    tiles = [allocation.result.type for allocation in group]
+    sizes = [type_.tile_bytes for type_ in tiles if isinstance(type_, MemDescType)]
+    for allocation, before in zip(group, accumulate(sizes, initial=0)):
+        offsets[allocation] = offsets[group[0]] + before
+        allocation.pitch = sum(sizes)
+        for user in allocation.result.users:
+            if isinstance(user, MemDescIndex):
+                user.pitch = allocation.pitch
 
 
 def _too_large(func: Func, target: Target, wanted: Sequence[Demand], total: int) -> CompileError:

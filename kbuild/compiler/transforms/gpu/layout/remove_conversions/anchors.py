@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 from kbuild.compiler.ir.core import Func, Op
 from kbuild.compiler.ir.traits import Trait
@@ -46,6 +47,23 @@ class Strength(IntEnum):
     DOT = 3
 
 
+class Vectors(NamedTuple):
+    """How a store writes memory."""
+
+    layout: LinearLayout
+    """In which threads have neighbours, and warps whole lines."""
+    axis: int
+    """Along which they are neighbours."""
+    width: int
+    """Neighbours that a thread has."""
+
+    @classmethod
+    def of(cls, layout: LinearLayout) -> Vectors:
+        """Those of a layout; of several axes the last."""
+        axis = max(range(layout.rank), key=lambda axis: (layout.contiguous_per_thread(axis), axis))
+        return cls(layout, axis, layout.contiguous_per_thread(axis))
+
+
 class Anchors:
     """The fixed layouts of a function."""
 
@@ -54,9 +72,8 @@ class Anchors:
         """The layout that each operand must have; None for any."""
         self.results: dict[Op, Strength] = {}
         """Operations whose results keep their layout."""
-        self.vectors: dict[Op, int] = {}
-        """Stores that each warp should make of what it has, and the neighbours that a thread stores at a
-        time."""
+        self.vectors: dict[Op, Vectors] = {}
+        """Stores that each warp should make of what it has."""
         self.by_shuffles = False
         """Whether they have no memory to bring that into order."""
 
@@ -81,7 +98,7 @@ def find_anchors(func: Func) -> Anchors:
             if isinstance(op, Store) and (
                 anchors.by_shuffles or (by_groups and held_layout(op.value).rank == 2)
             ):
-                anchors.vectors[op] = held_layout(op.value).contiguous_per_thread()
+                anchors.vectors[op] = Vectors.of(held_layout(op.value))
             else:
                 anchors.operands[op] = _layouts(op)
                 anchors.results[op] = Strength.MEMORY

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kbuild.compiler.analysis.carried import CarriedGroup, carried_groups
@@ -224,8 +224,10 @@ class _Chooser:
             return
         own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
         if given is not None and op in self.anchors.vectors:
+            wanted = self.anchors.vectors[op]
+            own = wanted.layout
             given = (
-                widened(given, self.anchors.vectors[op])
+                _along(given, wanted.axis, lambda layout: widened(layout, wanted.width))
                 if self.anchors.by_shuffles
                 else self.by_warps(op, given)
             )
@@ -236,12 +238,12 @@ class _Chooser:
     def by_warps(self, op: Store, given: LinearLayout) -> LinearLayout | None:
         """The layout in which warps store what they have; None where that is too little of each line of
         memory."""
-        vector = self.anchors.vectors[op]
-        layout = stored_by_warps(given, vector)
+        _, axis, width = self.anchors.vectors[op]
+        layout = _along(given, axis, lambda layout: stored_by_warps(layout, width))
         if layout is None:
             return None
-        lanes = sum(base < layout.shape[-1] for base in layout.bases_of("lane"))
-        return layout if (vector << lanes) * bit_width(op.value.type) >= _MIN_RUN_BITS else None
+        lanes = sum(map(bool, layout.bases_along("lane", axis)))
+        return layout if (width << lanes) * bit_width(op.value.type) >= _MIN_RUN_BITS else None
 
     def settle_results(
         self, op: Op, options: list[LinearLayout], copied: Sequence[LinearLayout] = ()
@@ -428,3 +430,12 @@ def _root_bits(value: Value) -> int:
             elif not isinstance(operand.op, (*FREE, Broadcast)):
                 bits += bit_width(operand.type)
     return bits
+
+
+def _along(
+    layout: LinearLayout, axis: int, change: Callable[[LinearLayout], LinearLayout | None]
+) -> LinearLayout | None:
+    """What a change that is about the last axis makes of a layout if it is about another."""
+    order = [*(other for other in range(layout.rank) if other != axis), axis]
+    changed = change(layout.transpose(order))
+    return None if changed is None else changed.transpose([order.index(each) for each in range(layout.rank)])

@@ -326,6 +326,10 @@ class LinearLayout:
         }
         return LinearLayout(self.shape, tuple((dim, bases.get(dim, old)) for dim, old in self.bases))
 
+    def map_axis(self, axis: int, change: Callable[[int], int]) -> LinearLayout:
+        """The layout after a linear map of the coordinates along one axis."""
+        return self._rewrite(self.shape, lambda at: (*at[:axis], change(at[axis]), *at[axis + 1 :]))
+
     def _rewrite(
         self, shape: tuple[int, ...], change: Callable[[tuple[int, ...]], Sequence[int]]
     ) -> LinearLayout:

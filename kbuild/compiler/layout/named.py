@@ -329,6 +329,23 @@ def wgmma_shared(
 
 
 @lru_cache(maxsize=1024)
+def in_pairs(layout: LinearLayout, axis: int) -> LinearLayout:
+    """The layout of a matrix of which each eight elements along `axis` are in the order 0, 2, 4, 6, 1, 3, 5, 7: element
+    2t + r where a layout in their own order has element t + 4r.
+
+    The fragments of instructions for 32 bits have elements t and t + 4 of each eight along k in a thread, those for 16
+    bits and accumulators 2t and 2t + 1.  A sum over k may take both operands in this order instead.
+    """
+    return layout.map_axis(axis, lambda place: place & ~7 | (place & 3) << 1 | (place & 4) >> 2)
+
+
+@lru_cache(maxsize=1024)
+def out_of_pairs(layout: LinearLayout, axis: int) -> LinearLayout:
+    """The inverse of `in_pairs`."""
+    return layout.map_axis(axis, lambda element: element & ~7 | (element & 6) >> 1 | (element & 1) << 2)
+
+
+@lru_cache(maxsize=1024)
 def wgmma_mode(layout: LinearLayout, element_bits: int) -> tuple[int, bool] | None:
     """The (swizzle bytes, transposed) for which a shared layout is `wgmma_shared`; None if wgmma cannot read
     it.

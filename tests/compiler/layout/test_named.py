@@ -9,7 +9,9 @@ from kbuild.compiler.layout import (
     coalesced,
     default_blocked,
     dot_operand,
+    in_pairs,
     mma_accumulator,
+    out_of_pairs,
     slice_of,
     swizzled,
     unswizzled,
@@ -211,6 +213,19 @@ def test_rows_are_at_least_as_wide_as_the_swizzle(shape, swizzle):
     ):
         wgmma_shared(shape, 16, swizzle)
     assert wgmma_shared((shape[0], 2 * shape[1]), 16, swizzle).shape == (shape[0], 2 * shape[1])
+
+
+def test_pairs_along_an_axis():
+    """Place t + 4r of each eight along k holds element 2t + r, for the fragment of A as for a tile of B."""
+    plain, held = wgmma_shared((32, 16), 32, 128, transposed=True), dot_operand((64, 32), (4, 1), 0, 1)
+    pairs = in_pairs(plain, 0)
+    for place in range(32):
+        element = place // 8 * 8 + 2 * (place % 4) + place // 4 % 2
+        assert pairs.coordinates(offset=place) == (element, 0)
+    assert out_of_pairs(pairs, 0) == plain and wgmma_mode(pairs, 32) is None
+    words = dot_operand((64, 32), (4, 1), 0, 2)
+    assert in_pairs(held, 1).bases_of("lane") == words.bases_of("lane")
+    assert set(in_pairs(held, 1).bases_of("register")) == set(words.bases_of("register"))
 
 
 def test_stages_follow_one_another():

@@ -10,7 +10,7 @@ import pytest
 from kbuild.compiler.interp import decode, encode
 from kbuild.compiler.ir.core import Block, Func
 from kbuild.compiler.ir.types import F8E4M3FN, F16, F32, I8, I32, MemDescType, TensorType, Type, bit_width
-from kbuild.compiler.layout import coalesced, dot_operand, wgmma_accumulator, wgmma_shared
+from kbuild.compiler.layout import coalesced, dot_operand, in_pairs, wgmma_accumulator, wgmma_shared
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.lowering import lower_block
 from kbuild.compiler.ops.elementwise import Constant
@@ -150,7 +150,7 @@ def check_dot(
     element: Type, shape: tuple[int, int, int], warps: tuple[int, int], n: int, orders: str, zero: bool
 ) -> Machine:
     """Lower one dot whose tiles are stored from registers, run it, and compare.  `orders` says for A and B which
-    of m, n, k is contiguous in memory, or `r` for A in registers."""
+    of m, n, k is contiguous in memory, or for A in registers `r`, or `p` where the elements along k are in pairs."""
     m, columns, k = shape
     generator = np.random.default_rng(0)
     accumulator = I32 if element == I8 else F32
@@ -164,17 +164,19 @@ def check_dot(
         held = encode(array.astype(np.float32), element).view(
             np.int8 if element == F8E4M3FN else READ[ELEMENTS[element]]
         )
-        in_registers = orders[index] == "r"
+        in_registers = orders[index] in "rp"
         first_contiguous = orders[index] == ("m" if index == 0 else "k")
         order = (0, 1) if first_contiguous else (1, 0)
         layout = coalesced((rows, cols), order, 8, warps[0] * warps[1])
         if in_registers:
-            layout = dot_operand((m, k), warps, 0, atom.k_width)
+            layout = dot_operand((m, k), warps, 0, 2 if orders[0] == "p" else atom.k_width)
         source = Block([TensorType((rows, cols), element, layout)]).arguments[0]
         inputs[source] = (held, source)
         if not in_registers:
             contiguous = k if orders[index] == "k" else 64 if index == 0 else n
             tile = wgmma_shared((rows, cols), bits, min(128, contiguous * bits // 8), first_contiguous)
+            if orders[0] == "p":
+                tile = in_pairs(tile, 0)
             alloc = LocalAlloc(MemDescType((rows, cols), element, tile), source, offset)
             block.append(alloc)
             offset += rows * cols * bits // 8
@@ -230,3 +232,10 @@ def test_16_bits(shape, warps, n, orders, zero):
 @pytest.mark.parametrize("element", [F32, I8, F8E4M3FN])
 def test_other_types_are_contiguous_along_k(element, orders):
     check_dot(element, (128, 32, 64), (4, 1), 32, orders, False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "warps"), [((128, 32, 64), (4, 1)), ((64, 64, 32), (4, 2)), ((64, 32, 8), (4, 1))]
+)
+def test_both_operands_in_pairs_along_k(shape, warps):
+    check_dot(F32, shape, warps, 32, "pk", False)

@@ -68,6 +68,8 @@ class State:
     them is."""
     loaded: dict[SharedBytes, frozenset[Op]] = field(default_factory=dict)
     """The same for what threads have read and TMA copies may overwrite."""
+    loads: set[SharedBytes] = field(default_factory=set)
+    """What threads have read since they met; dots, which need no fence, may have read the same."""
     outgoing: set[SharedBytes] = field(default_factory=set)
     """What pending TMA stores read."""
     unshown: set[Op] = field(default_factory=set)
@@ -89,6 +91,7 @@ class State:
             dict(self.dots),
             dict(self.unfenced),
             dict(self.loaded),
+            set(self.loads),
             set(self.outgoing),
             set(self.unshown),
             self.has_accessed,
@@ -101,10 +104,10 @@ class State:
         """A barrier: what was done before it is seen by all; copies and dots stay in flight."""
         for access in self.writes:
             self.unfenced[access] = self.unfenced.get(access, frozenset()) | {barrier}
-        for access in self.reads & self.loaded.keys():
-            self.loaded[access] |= {barrier}
-        self.reads.clear()
-        self.writes.clear()
+        for access in self.loads:
+            self.loaded[access] = self.loaded.get(access, frozenset()) | {barrier}
+        for accesses in (self.reads, self.writes, self.loads):
+            accesses.clear()
         for met in (self.unshown, self.stored, self.updated):
             met.clear()
         self.has_accessed = self.has_acquired = False
@@ -119,6 +122,7 @@ class State:
         """Reads by threads."""
         for access in accesses:
             self.reads.add(access)
+            self.loads.add(access)
             self.loaded[access] = frozenset()
 
     def add(self, other: State) -> bool:
@@ -126,6 +130,7 @@ class State:
         before = self._size()
         self.reads |= other.reads
         self.writes |= other.writes
+        self.loads |= other.loads
         self.outgoing |= other.outgoing
         self.unshown |= other.unshown
         self.stored |= other.stored
@@ -148,6 +153,7 @@ class State:
             self.dots,
             self.unfenced,
             self.loaded,
+            self.loads,
             self.outgoing,
             self.unshown,
             self.stored,
@@ -169,7 +175,9 @@ class State:
             fences.append({})
             for access, places in known.items():
                 fences[-1][change(access)] = places | fences[-1].get(change(access), frozenset())
-        sets = [set(map(change, accesses)) for accesses in (self.reads, self.writes, self.outgoing)]
+        sets = [
+            set(map(change, accesses)) for accesses in (self.reads, self.writes, self.loads, self.outgoing)
+        ]
         flags = self.has_accessed, self.has_acquired
         shown = set(self.unshown), *flags, set(self.stored), set(self.updated)
-        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], *shown)
+        return State(sets[0], sets[1], aged[0], aged[1], fences[0], fences[1], sets[2], sets[3], *shown)

@@ -33,7 +33,7 @@ from kbuild.compiler.analysis.dots.side_by_side import are_neighbours, side_by_s
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, Type, bit_width, element_of, is_float, scalar
-from kbuild.compiler.layout import LinearLayout, wgmma_mode
+from kbuild.compiler.layout import LinearLayout, out_of_pairs, wgmma_mode
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
 from kbuild.compiler.lower.core.literals import SHARED_POINTER, llvm_type
@@ -79,7 +79,8 @@ def lower_warp_group_dot(emit: Emitter, op: WarpGroupDot) -> Sequence[str]:
         if in_shared
         else _RegisterOperand(emit, first, atom, order, in_block)
     )
-    right = _SharedOperand(emit, second, 1, atom, sums.layout, order)
+    in_pairs = isinstance(left, _RegisterOperand) and left.in_pairs
+    right = _SharedOperand(emit, second, 1, atom, sums.layout, order, in_pairs)
     mark = f"{DOT_MARK}{emit.next_dot()}"
     started = [sums, *(_accumulator(emit, dot) for dot in _dots_behind(op) if dot.c in emit.values)]
     use_acc = None if op.use_acc is None else emit.scalar(op.use_acc)
@@ -167,7 +168,7 @@ def _dots_behind(op: WarpGroupDot) -> Iterator[WarpGroupDot]:
 
 
 class _SharedOperand:
-    """An operand in shared memory."""
+    """An operand in shared memory; `in_pairs` says that its elements along k are in that order (`layout.in_pairs`)."""
 
     def __init__(
         self,
@@ -177,10 +178,13 @@ class _SharedOperand:
         atom: WgmmaAtom,
         result: LinearLayout,
         order: tuple[int, int] = (0, 1),
+        in_pairs: bool = False,
     ) -> None:
         assert isinstance(value.type, MemDescType)
-        shape = tuple(value.type.tile_shape[axis] for axis in order)
-        type_ = MemDescType(shape, value.type.element, value.type.layout.transpose(order))
+        shape, tile = tuple(value.type.tile_shape[axis] for axis in order), value.type.layout.transpose(order)
+        if in_pairs:
+            tile = out_of_pairs(tile, 1 - index)
+        type_ = MemDescType(shape, value.type.element, tile)
         mode = wgmma_mode(type_.layout, bit_width(type_))
         pointer, start = descriptor(emit, value)
         if mode is None or not mode[0] or start:
@@ -223,8 +227,8 @@ class _SharedOperand:
 
 class _RegisterOperand:
     """A in registers: of each step the four words that the fragment has, row + 8 in odd ones, the second half
-    of k in the later two.  `changes` says that the block of the dot computes them, and does so again in the
-    next iteration."""
+    of k in the later two, unless the elements along k are `in_pairs`: then each thread has neighbours.  `changes` says
+    that the block of the dot computes them, and does so again in the next iteration."""
 
     transposed = False
 
@@ -232,13 +236,16 @@ class _RegisterOperand:
         self, emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], changes: bool
     ) -> None:
         self.changes, self.is_computed = changes, value.op is not None and value.op.has(Trait.ELEMENTWISE)
+        self.in_pairs = atom.k_width == 1 and 1 not in layout(value.type).transpose(order).bases_along(
+            "lane", 1
+        )
         if changes:
-            self.words = _words_of(emit, value, atom, order)
+            self.words = _words_of(emit, value, atom, order, self.in_pairs)
         else:
             # Packed in a loop around the dot, they would be overwritten while the previous iteration's dot
             # reads them.
             with emit.at_home(value):
-                self.words = _words_of(emit, value, atom, order)
+                self.words = _words_of(emit, value, atom, order, self.in_pairs)
 
     def parts(self, emit: Emitter, steps: int) -> Iterator[range]:
         """The steps along k by the parts in which they become ready, each pinned when it is asked for."""
@@ -262,20 +269,18 @@ class _RegisterOperand:
 
 
 def _words_of(
-    emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int]
+    emit: Emitter, value: Value, atom: WgmmaAtom, order: tuple[int, int], in_pairs: bool
 ) -> dict[int, list[list[str]]]:
     """The words of A by the row at which a tile begins, and by the step along k."""
     fragment = layout(value.type).transpose(order)
     where, registers, width = places(fragment), emit.registers(value), atom.k_width
+    half = 1 if in_pairs else 4 * width
     result: dict[int, list[list[str]]] = {}
     for row in sorted({row for row, _ in where if row % GROUP_ROWS == 0}):
         result[row] = []
         for step in range(fragment.shape[1] // atom.k):
             words = [
-                [
-                    (row + 8 * (i & 1), step * atom.k + 4 * width * (i >> 1) + element)
-                    for element in range(width)
-                ]
+                [(row + 8 * (i & 1), step * atom.k + half * (i >> 1) + element) for element in range(width)]
                 for i in range(_A_REGISTERS)
             ]
             result[row].append(

@@ -17,6 +17,8 @@ rows of A and columns of B, or reading them piece by piece where they are long; 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kbuild.compiler.ir.builder import Builder
@@ -50,12 +52,18 @@ from kbuild.compiler.transforms._support.layout_flow import (
 from kbuild.compiler.transforms.gpu.dot.warp_groups import (
     WarpGroupDots,
     WarpGroups,
+    behind_transpose,
     choose_warp_groups,
+    must_be_stored,
     operand_tile,
     stays_in_registers,
 )
 from kbuild.targets import Target
 from kbuild.targets.mma_sync import MmaAtom
+
+_LEAST_STORED, _LEAST_LOADED = 16 << 10, 64 << 10
+"""Products per warp, of which mma.sync computes 1024 in tf32 at a time, from which on wgmma is worth storing B for: where
+mma.sync, too, would read it from a tile that the threads store, and where it could read the one that was copied."""
 
 
 @gpu_pass
@@ -63,9 +71,19 @@ def accelerate_matmul(module: Module, target: Target) -> None:
     """Choose an instruction and layouts for every dot."""
     for func in module.functions.values():
         dots = [op for op in func.body.walk() if isinstance(op, Dot) and not op.atom]
-        chained, warp_groups = find_chained(dots), WarpGroupDots(target)
+        chained, warp_groups, products = find_chained(dots), WarpGroupDots(target), _products_of(dots)
         for dot in dots:
-            _DotRewrite(func, dot, target, warp_groups).rewrite(dot in chained)
+            _DotRewrite(func, dot, target, warp_groups, products).rewrite(dot in chained)
+
+
+def _products_of(dots: Sequence[Dot]) -> Counter[Value]:
+    """How many products there are with what was loaded for right operands, in the block in which it was."""
+    products = Counter[Value]()
+    for dot in dots:
+        source = without_conversions(behind_transpose(dot.b)[0])
+        if isinstance(source.op, Load) and source.block is dot.parent:
+            products[source] += tensor_type(dot.c).numel * tensor_type(dot.a).shape[-1]
+    return products
 
 
 def find_chained(dots: list[Dot]) -> dict[Dot, None]:
@@ -132,11 +150,14 @@ def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
 class _DotRewrite:
     """Rewrites one dot."""
 
-    def __init__(self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupDots) -> None:
+    def __init__(
+        self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupDots, products: Mapping[Value, int]
+    ) -> None:
         self.num_warps: int = func.attrs["num_warps"]
         self.dot = dot
         self.target = target
         self.warp_groups = warp_groups
+        self.products = products
         self.builder = Builder.before(dot)
         assert isinstance(dot.c.type, TensorType)
         self.type = dot.c.type
@@ -162,13 +183,28 @@ class _DotRewrite:
         types = tensor_type(a), tensor_type(b)
         groups = choose_warp_groups(self.target, *types, self.type, self.num_warps, self.dot.input_precision)
         if groups is None or operand_tile(b, 1, groups.atom) is None:
-            return self.swapped_groups(a, b)
+            swapped = self.swapped_groups(a, b)
+            if swapped is not None or groups is None:
+                return swapped
+        if must_be_stored(b, groups) and self.pays_storing(b):
+            return replace(groups, stored=True)
+        if operand_tile(b, 1, groups.atom) is None:
+            return None
         return (
             groups
             if stays_in_registers(a, self.dot, groups, self.target)
             or operand_tile(a, 0, groups.atom) is not None
             else None
         )
+
+    def pays_storing(self, b: Value) -> bool:
+        """Whether there is so much to multiply that wgmma gains more than it costs to store B along k: a fence, a barrier and
+        a wait, and where B was only loaded, each time, also the way from its tile to another."""
+        loaded = self.products.get(without_conversions(behind_transpose(b)[0]))
+        if loaded is not None:
+            return loaded >= _LEAST_LOADED * self.num_warps
+        (k, n), m = tensor_type(b).shape, self.type.shape[0]
+        return m * n * k >= _LEAST_STORED * self.num_warps
 
     def swapped_groups(self, a: Value, b: Value) -> WarpGroups | None:
         """The same for the transposed dot: where there are too few rows for a warpgroup, but enough

@@ -14,6 +14,8 @@ memory. Operands that only change registers, such as the result of an earlier do
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
@@ -23,7 +25,7 @@ from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
-from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
+from kbuild.compiler.ops.tensor import Dot, Load, Reshape, Trans
 from kbuild.compiler.transforms._support.layout_flow import (
     held_layout,
     minor_axis,
@@ -55,9 +57,26 @@ def find_operand_conversions(func: Func) -> list[ConvertLayout]:
             if isinstance(op, ConvertLayout):
                 if classify(held_layout(op.src), held_layout(op.result)) not in ("same", "registers"):
                     found[op] = None
+            elif isinstance(op, MemDescTrans):
+                work.append(op.src.op)
+            elif isinstance(op, LocalAlloc):
+                found |= dict.fromkeys(_of_loads(op))
             elif isinstance(op, Trans | Reshape) or (op is not None and op.has(Trait.ELEMENTWISE)):
                 work.extend(operand.op for _, operand in tensor_operands(op))
     return list(found)
+
+
+def _of_loads(alloc: LocalAlloc) -> Iterator[ConvertLayout]:
+    """The conversions of loads that a tile is computed of, element by element: see `transposed_operands`."""
+    work, seen = [alloc.src], set[Value]()
+    for value in work:
+        if value is None or value in seen or value.op is None:
+            continue
+        seen.add(value)
+        if isinstance(value.op, ConvertLayout) and isinstance(value.op.src.op, Load):
+            yield value.op
+        elif value.op.has(Trait.ELEMENTWISE):
+            work += [operand for _, operand in tensor_operands(value.op)]
 
 
 class _Sharing:
@@ -72,11 +91,7 @@ class _Sharing:
         readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
-        tile = self.tile(
-            source,
-            readers,
-            any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users),
-        )
+        tile = self.tile(source, readers, _is_copied(convert))
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
@@ -90,6 +105,21 @@ class _Sharing:
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = Builder.after_value(source).add(LocalAlloc(tile, source), source.name).result
         return self.tiles[source]
+
+
+def _is_copied(convert: ConvertLayout) -> bool:
+    """Whether a tile should lie as TMA leaves it: wgmma reads what a thread loads from it in 32-bit elements."""
+    if bit_width(convert.type) < 32:  # To be widened: `ldmatrix` reads those tiles without conflicts, too.
+        return any(_feeds_tf32(user) for user in convert.result.users)
+    return any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users)
+
+
+def _feeds_tf32(op: Op, depth: int = 8) -> bool:
+    """Whether what an operation computes element by element goes to a dot of warpgroups in tf32."""
+    if isinstance(op, WarpGroupDot):
+        return op.input_precision == "tf32" and op.atom.endswith("tf32")
+    follows = op.has(Trait.ELEMENTWISE) or isinstance(op, LocalAlloc | MemDescTrans)
+    return depth > 0 and follows and any(_feeds_tf32(user, depth - 1) for user in op.results[0].users)
 
 
 def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:

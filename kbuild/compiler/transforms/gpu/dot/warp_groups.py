@@ -20,7 +20,7 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
-from kbuild.compiler.layout import LinearLayout, dot_operand, wgmma_accumulator, wgmma_shared
+from kbuild.compiler.layout import LinearLayout, dot_operand, in_pairs, wgmma_accumulator, wgmma_shared
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
@@ -47,6 +47,8 @@ class WarpGroups:
     """Along M, a multiple of four, and along N."""
     swapped: bool = False
     """Whether they compute the transposed dot, and the warps are along N and M."""
+    stored: bool = False
+    """Whether the threads store B, of 32-bit elements, contiguous along k, as the instruction requires."""
 
 
 def choose_warp_groups(
@@ -90,11 +92,17 @@ class WarpGroupDots:
         if groups.swapped:
             return self.lower_swapped(builder, dot, operands, c, groups)
         c = converted(builder, c, wgmma_accumulator(tensor_type(c).shape, groups.warps, groups.atom.n))
-        if stays_in_registers(a, dot, groups, self.target):
-            a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, groups.atom.k_width))
+        in_registers = stays_in_registers(a, dot, groups, self.target)
+        if groups.stored:
+            in_registers |= operand_tile(a, 0, groups.atom) is None
+            b = self.stored(builder, b, in_registers)
+        else:
+            b = self.shared(builder, b, 1, groups.atom)
+        if in_registers:
+            width = 2 if groups.stored else groups.atom.k_width
+            a = converted(builder, a, dot_operand(tensor_type(a).shape, groups.warps, 0, width))
         else:
             a = self.shared(builder, a, 0, groups.atom)
-        b = self.shared(builder, b, 1, groups.atom)
         new = WarpGroupDot(a, b, c, groups.atom.name, False, dot.input_precision, dot.max_num_imprecise_acc)
         return builder.add(new, dot.result.name).result
 
@@ -126,9 +134,19 @@ class WarpGroupDots:
         self, builder: Builder, value: Value, index: int, atom: WgmmaAtom, swapped: bool = False
     ) -> Value:
         """An operand in shared memory, as the instruction reads it."""
-        source, order = behind_transpose(value)
         layout = operand_tile(value, index, atom, swapped)
         assert layout is not None, "the order was checked when the instruction was chosen"
+        return self.tile_as(builder, value, layout)
+
+    def stored(self, builder: Builder, b: Value, paired: bool) -> Value:
+        """B in shared memory contiguous along k, whichever way it comes.  Where A is in registers both are `in_pairs`
+        along k: as the threads hold what they compute, and load 16 bits for 32."""
+        layout = _along_k(tensor_type(b).shape, bit_width(b.type))
+        return self.tile_as(builder, b, in_pairs(layout, 0) if paired else layout)
+
+    def tile_as(self, builder: Builder, value: Value, layout: LinearLayout) -> Value:
+        """A value in shared memory in a layout; a transpose is another view of what it transposes."""
+        source, order = behind_transpose(value)
         if order is None:
             return self.tile(source, layout)
         tile = self.tile(source, layout.transpose([order.index(axis) for axis in range(len(order))]))
@@ -162,6 +180,20 @@ def operand_tile(value: Value, index: int, atom: WgmmaAtom, swapped: bool = Fals
         width = GROUP_ROWS if (index == 0) != swapped else atom.n
     swizzle_bytes = min(MAX_SWIZZLE_BYTES, width * bits // 8)
     return wgmma_shared(shape, bits, swizzle_bytes, contiguous == 0) if swizzle_bytes >= STEP_BYTES else None
+
+
+def must_be_stored(b: Value, groups: WarpGroups) -> bool:
+    """Whether a right operand of 32-bit elements has to be brought into its order by the threads: it is computed, or loaded
+    in the other one."""
+    if groups.atom.a != str(F32):
+        return False
+    source, _ = behind_transpose(b)
+    return not isinstance(without_conversions(source).op, Load) or operand_tile(b, 1, groups.atom) is None
+
+
+def _along_k(shape: tuple[int, ...], bits: int) -> LinearLayout:
+    """B contiguous along k, in the widest swizzle."""
+    return wgmma_shared(shape, bits, min(MAX_SWIZZLE_BYTES, shape[0] * bits // 8), True)
 
 
 def _loaded_minor_axis(value: Value) -> int | None:

@@ -7,7 +7,9 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import bit_width
 from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import ConvertLayout
+from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms._support.layout_flow import (
     Relaid,
     held_layout,
@@ -45,7 +47,20 @@ class Copies(Relaid):
         self.plans: dict[tuple[Value, LinearLayout], tuple[float, bool]] = {}
 
     def make(self, value: Value, layout: LinearLayout) -> Value:
-        return super().make(value, layout) if self.plan(value, layout, 0)[1] else _convert(value, layout)
+        if not self.plan(value, layout, 0)[1]:
+            return _convert(value, layout)
+        loop = _carrying(value)
+        return super().make(value, layout) if loop is None else self.carry(loop, value, layout)
+
+    def carry(self, loop: For, value: Value, layout: LinearLayout) -> Value:
+        """A value that a loop carries, carried in another layout, too."""
+        number, place = value.index - 1, len(loop.yielded)
+        (copy,) = add_carried(loop, [self.get(loop.init[number], layout)], [value.name])
+        yield_more(loop, [copy])  # Further ones may follow before the next value is there.
+        self.made[value, layout] = copy
+        end = loop.body.terminator
+        end.set_operand(place, self.get(loop.yielded[number], layout))
+        return copy
 
     def plan(self, value: Value, layout: LinearLayout, depth: int) -> tuple[float, bool]:
         """The cost of `value` in a layout, and whether to repeat the operation that made it."""
@@ -55,9 +70,26 @@ class Copies(Relaid):
         if key not in self.plans:
             weight = loop_weight(value.block)
             convert = weight * conversion_cost(held_layout(value), layout, bit_width(value.type)), False
-            again = self.repeated_cost(value.op, layout, weight, depth) if value.op is not None else None
+            loop = _carrying(value)
+            if loop is not None:
+                again = self.carried_cost(loop, value, layout, depth)
+            else:
+                again = self.repeated_cost(value.op, layout, weight, depth) if value.op is not None else None
             self.plans[key] = min(convert, (again, True)) if again is not None else convert
         return self.plans[key]
+
+    def carried_cost(self, loop: For, value: Value, layout: LinearLayout, depth: int) -> float | None:
+        """The cost of carrying a value in another layout, too: that of what it starts from and becomes, and its
+        registers."""
+        if depth > _DEEPEST:
+            return None
+        before = dict(self.plans)
+        self.plans[value, layout] = 0.0, True  # As far as the next value is computed of this one.
+        sources = loop.init[value.index - 1], loop.yielded[value.index - 1]
+        cost = sum(self.plan(source, layout, depth + 1)[0] for source in sources)
+        self.plans = before
+        words = max(1.0, layout.size("register") * bit_width(value.type) / 32)
+        return cost + loop_weight(loop.body) * words
 
     def repeated_cost(self, op: Op, layout: LinearLayout, weight: float, depth: int) -> float | None:
         cost = repeat_cost(op, layout)
@@ -73,6 +105,12 @@ class Copies(Relaid):
                 return None
             cost += self.plan(operand, need, depth + 1)[0]
         return cost
+
+
+def _carrying(value: Value) -> For | None:
+    """The loop that carries a value from one iteration to the next."""
+    loop = value.block.parent if value.op is None and value.block is not None else None
+    return loop if isinstance(loop, For) and value.index > 0 else None
 
 
 def _convert(value: Value, layout: LinearLayout) -> Value:

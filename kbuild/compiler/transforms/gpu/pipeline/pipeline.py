@@ -164,7 +164,7 @@ def _fit(
     if lagging and len(lagging) == len(tiles):
         last_dot, lagging = last_sum_in_place(loop), []
         deeper = max(wanted, MIN_STAGES + 1 + (can_wait_ahead and wanted > MIN_STAGES))
-    elif lagging and has_only_sums_in_place(loop) and is_short(loop, target):
+    elif lagging and wanted > MIN_STAGES and has_only_sums_in_place(loop) and is_short(loop, target):
         deeper = max(wanted, MIN_STAGES + 2)
     lagging_bytes = sum(tiles[load].tile_bytes for load in lagging)
     if trips is None or deeper <= trips:

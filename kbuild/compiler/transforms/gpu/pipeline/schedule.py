@@ -15,8 +15,8 @@ A dot of warpgroups that sums in place still reads buffer t - 1 then, and ends w
 Where all copies feed such dots, they are issued behind the last of them (`issue_after`), once those of
 iteration t - 1 have ended and all threads know it: a second barrier for each iteration, but n stages are n
 buffers with n - 1 copies on their way.  Where only some do, these are `lagging`, and have one buffer more.  So
-that n stages still mean n buffers, the distance is one less, but 1 at least; and 2 where an iteration takes less time
-than a copy, and the buffers keep no other program out.
+that n stages still mean n buffers, the distance is one less, but 1 at least; and for n = 3 it is 2 where an iteration
+takes less time than a copy, and the buffers keep no other program out.
 
 An iteration that takes long, and has three copies by threads on their way (for which it gets a buffer more where that is
 free), waits for those of the next one, not for its own: behind its dot, and before it issues more (`waits_ahead`).  Then

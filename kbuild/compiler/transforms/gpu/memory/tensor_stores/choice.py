@@ -23,7 +23,7 @@ from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_sh
 from kbuild.compiler.layout.boxes import MAX_BOX_SIZE
 from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
-from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
+from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, MakeTensorMap
 from kbuild.compiler.ops.tensor import (
     Atomic,
     AtomicRMW,
@@ -110,9 +110,16 @@ def possible(func: Func) -> list[CopyableStore]:
         elif isinstance(op, AsyncCopyGlobalToLocal):
             touched.add(base_of(op.src))
         elif isinstance(op, AsyncTmaCopyGlobalToLocal):
-            sources = MapSources.parse(func.argument_hints[op.desc.index]["tensor_map"])
-            touched.add(func.arguments[number_of(sources.base)])
+            touched.add(_base_of_map(op.desc, func))
     return [access for access in found.values() if not touched & {None, func.arguments[access.base]}]
+
+
+def _base_of_map(map_: Value, func: Func) -> Value | None:
+    """The argument at whose array, or from whose table of addresses, the tensor of a map is."""
+    if isinstance(map_.op, MakeTensorMap):
+        return base_of(map_.op.base, tables=True)
+    sources = MapSources.parse(func.argument_hints[map_.index]["tensor_map"])
+    return func.arguments[number_of(sources.base)]
 
 
 def _access(op: Op, func: Func) -> CopyableStore | None:

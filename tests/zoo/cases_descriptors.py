@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 import numpy as np
-from zoo.arrays import poisoned
+from zoo.arrays import operand, poisoned
 from zoo.case import Bits, Case, bf16, numbers
 
 FOLDS = {
@@ -183,6 +183,46 @@ def _again(rows: int, columns: int, tile: int) -> Case:
     )
 
 
+_GROUPS = ((72, 90, 200), (0, 64, 64), (64, 64, 64), (130, 33, 0), (1, 100, 77), (100, 40, 328))
+"""M, N and K of matrices that are multiplied by one kernel."""
+
+
+def _grouped(name: str, tile: tuple[int, int, int], programs: int, warps: int, stages: int) -> Case:
+    """Matrices of several sizes, whose tensor maps the kernel makes; around each matrix lie numbers that it must not
+    read."""
+    sizes = [(m, n, k, k + 8 + -k % 8, k + 24 + -k % 8, n + 3) for m, n, k in _GROUPS]
+    counts = [(8 * -(-m * lda // 8), 8 * -(-n * ldb // 8), m * ldc) for m, n, _, lda, ldb, ldc in sizes]
+    starts = np.cumsum([(0, 0, 0), *counts], axis=0)
+
+    def expect(a, b, c, **_):
+        right = numbers(c)
+        for (m, n, k, lda, ldb, ldc), (x, y, z) in zip(sizes, starts):
+            left, other = (
+                numbers(flat)[start : start + rows * pitch].reshape(rows, pitch)[:, :k]
+                for flat, start, rows, pitch in ((a, x, m, lda), (b, y, n, ldb))
+            )
+            right[z : z + m * ldc].reshape(m, ldc)[:, :n] = left @ other.T
+        return {"c": right}
+
+    return Case(
+        name,
+        "descriptors.py",
+        "dot_grouped",
+        lambda rng: {
+            **{key: operand(rng, "float16", int(starts[-1][place])) for place, key in enumerate("ab")},
+            "c": poisoned(int(starts[-1][2]), dtype=np.float16),
+            "starts": starts[:-1].astype(np.int64),
+            "sizes": np.array(sizes, np.int32),
+            "groups": len(sizes),
+        },
+        expect,
+        dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile)),
+        grid=(programs,),
+        num_warps=warps,
+        num_stages=stages,
+    )
+
+
 CASES = [
     _vector("vector_fp32", "float32", 1008, 128, 2),
     _vector("vector_int8_long", "int8", 3008, 2048, 1),
@@ -209,6 +249,8 @@ CASES = [
     _blocks("blocks_3d_tall", "copy_3d", "int8", (2, 520, 32), {"a": 2, "b": 512, "c": 32}),
     _blocks("blocks_5d", "copy_5d", "float16", (2, 3, 3, 5, 40), {"TILE": 64}),
     _again(40, 48, 16),
+    _grouped("grouped", (64, 64, 64), 3, 4, 3),
+    _grouped("grouped_by_8_warps", (128, 64, 32), 2, 8, 2),
     _fold("add", "float32", 50, 48, (16, 32)),
     _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 16, (8, 32), 3),

@@ -121,3 +121,34 @@ def write_again(x, out, sums, rows, columns, pitch, TILE: tl.constexpr):
             total.atomic_add([0, column + TILE], right)
     tl.debug_barrier()
     target.store([0, 0], tl.zeros((TILE, TILE), out.dtype.element_ty))
+
+
+@triton.jit
+def dot_grouped(
+    a, b, c, starts, sizes, groups, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
+    """Dots of pairs of matrices of different sizes, which lie at `starts` of `a`, `b` and `c`; for each pair `sizes`
+    has M, N and K, and the pitches of the three."""
+    tile, end = tl.program_id(0), 0
+    for group in range(groups):
+        M, N, K = tl.load(sizes + 6 * group), tl.load(sizes + 6 * group + 1), tl.load(sizes + 6 * group + 2)
+        across = tl.cdiv(N, TILE_N)
+        begin, end = end, end + tl.cdiv(M, TILE_M) * across
+        if tile < end:
+            x = a + tl.load(starts + 3 * group)
+            y = b + tl.load(starts + 3 * group + 1)
+            z = c + tl.load(starts + 3 * group + 2)
+            pitch = tl.load(sizes + 6 * group + 5)
+            left = tl.make_tensor_descriptor(x, [M, K], [tl.load(sizes + 6 * group + 3), 1], [TILE_M, TILE_K])
+            right = tl.make_tensor_descriptor(
+                y, [N, K], [tl.load(sizes + 6 * group + 4), 1], [TILE_N, TILE_K]
+            )
+            while tile < end:
+                row, column = (tile - begin) // across * TILE_M, (tile - begin) % across * TILE_N
+                acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+                for k in range(0, K, TILE_K):
+                    acc += tl.dot(left.load([row, k]), right.load([column, k]).T)
+                i, j = row + tl.arange(0, TILE_M), column + tl.arange(0, TILE_N)
+                inside = (i < M)[:, None] & (j < N)[None, :]
+                tl.store(z + i[:, None] * pitch + j[None, :], acc.to(tl.float16), mask=inside)
+                tile += tl.num_programs(0)

@@ -54,9 +54,8 @@ cp.async.bulk.wait_group.read 0;"""
 def lower_claim_maps(emit: Emitter, op: ClaimMaps) -> list[str]:
     """Programs of a multiprocessor begin to look at different places: each at that of its first warp."""
     warps = emit.num_warps + emit.extra_warps
-    each = _programs(emit)
-    places = MULTIPROCESSORS * each
-    size = places * op.maps * TENSOR_MAP_BYTES
+    each, places = _programs(emit), _places(emit)
+    size = op.maps * places * TENSOR_MAP_BYTES
     emit.globals += [
         f"@map_owners = internal addrspace(1) global [{places} x i32] zeroinitializer, align {_WORD}",
         f"@maps = internal addrspace(1) global [{size} x i8] zeroinitializer, align {TENSOR_MAP_BYTES}",
@@ -74,6 +73,11 @@ def lower_claim_maps(emit: Emitter, op: ClaimMaps) -> list[str]:
     return [emit.uniform(place)]
 
 
+def _places(emit: Emitter) -> int:
+    """The places for the maps of a program, a power of two."""
+    return MULTIPROCESSORS * _programs(emit)
+
+
 def _programs(emit: Emitter) -> int:
     """How many programs a multiprocessor holds at most, rounded up to a power of two."""
     limits, warps = emit.target.limits, emit.num_warps + emit.extra_warps
@@ -83,9 +87,7 @@ def _programs(emit: Emitter) -> int:
 
 @lower(ReleaseMaps)
 def lower_release_maps(emit: Emitter, op: ReleaseMaps) -> None:
-    word = emit.instruction(
-        f"getelementptr i32, {GLOBAL_POINTER} @map_owners, i64 {_index(emit, op.place)}"
-    )
+    word = emit.instruction(f"getelementptr i32, {GLOBAL_POINTER} @map_owners, i64 {_index(emit, op.place)}")
     with emit.when(first_thread(emit)):
         emit.asm("st.release.gpu.global.b32 [$0], 0;", "l", [(GLOBAL_POINTER, word)], [], effect=True)
 
@@ -96,11 +98,10 @@ def _index(emit: Emitter, place: Value) -> str:
 
 @lower(MakeTensorMap)
 def lower_make_tensor_map(emit: Emitter, op: MakeTensorMap) -> list[str]:
-    claim = op.place.op
-    if not isinstance(claim, ClaimMaps) or op.scratch is None:
-        raise InternalError("a tensor map has no memory", op.loc)
-    index = emit.mul(_index(emit, op.place), str(claim.maps), "i64")
-    index = emit.add(index, str(op.number), "i64")
+    """The maps of one number lie together, those of all programs."""
+    if op.scratch is None:
+        raise InternalError("a tensor map has no memory in which it is put together", op.loc)
+    index = emit.add(_index(emit, op.place), str(op.number * _places(emit)), "i64")
     type_ = f"[{TENSOR_MAP_BYTES} x i8]"
     place = emit.instruction(f"getelementptr {type_}, {GLOBAL_POINTER} @maps, i64 {index}")
     generic = emit.instruction(f"addrspacecast {GLOBAL_POINTER} {place} to ptr")

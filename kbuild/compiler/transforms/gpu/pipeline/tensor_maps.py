@@ -59,11 +59,13 @@ def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> s
         load.desc is None
         or not isinstance(load.desc.op, MakeTensorDescriptor)
         or may_be_written(load.desc.op.base, func, tables=True)
-        or not (is_made_outside(load, func) or (_is_matrix(load) and can_make(load)))
+        or not _is_matrix(load)
     ):
         return unreadable
     if mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
         return unreadable
+    if not (is_made_outside(load, func) or can_make(load)):
+        return "neither its launcher can make its map nor the kernel, once for several runs of the loop"
     elements = unit_elements(load.result.type)
     if info.get(load.indices[-1]).divisibility[0] % elements:
         return f"where its rows begin is not known to be divisible by {elements}"
@@ -141,10 +143,16 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) ->
         hints["fill"] = "nan"
     if element_of(load.result.type) == F32 and is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
-    sources = sources_of(make, func)
-    if sources is None:
-        return make_map(func, load, box, mode[0], hints.get("rounding", str(box.element)))
-    return map_argument(func, sources, box, hints)
+    return map_of(func, load, sources_of(make, func), box, hints)
+
+
+def map_of(
+    func: Func, load: Load, sources: MapSources | None, box: TensorType, hints: Mapping[str, Any]
+) -> Value:
+    """The map of boxes for a load, an argument where there are sources for it."""
+    if sources is not None:
+        return map_argument(func, sources, box, hints)
+    return make_map(func, load, box, hints["swizzle"], hints.get("rounding", str(box.element)))
 
 
 def block_shape(load: Load) -> tuple[int, ...]:
@@ -184,6 +192,13 @@ def is_read_as_tf32(value: Value) -> bool:
     return True
 
 
+def note_of(load: Load, map_: Value) -> str:
+    """By which map TMA does a load."""
+    return f"{load.result.name or 'a load'}: by {map_.name}" + ", which the kernel makes" * (
+        map_.op is not None
+    )
+
+
 def note_maps(
     func: Func,
     loads: Sequence[Load],
@@ -199,9 +214,7 @@ def note_maps(
         name = load.result.name or "a load"
         if load in maps:
             notes.append(
-                f"{name}: by {maps[load].name}"
-                + ", which the kernel makes" * (maps[load].op is not None)
-                + ", by all programs of a cluster together" * (load in together)
+                note_of(load, maps[load]) + ", by all programs of a cluster together" * (load in together)
             )
         elif load.desc is not None and load in obstacles:
             notes.append(f"{name}: {obstacles[load]}")

@@ -32,6 +32,7 @@ from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 from kbuild.compiler.transforms._support.layout_flow import tensor_type
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import ELEMENTS, MAX_BOXES, tile_for
 from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
+from kbuild.compiler.transforms.gpu.pipeline.own_maps import can_make
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_read_as_tf32, sources_of, unit_elements
 from kbuild.tensor_map import MapSources
 
@@ -47,7 +48,8 @@ class CopyableLoad:
 
     op: Load
     make: MakeTensorDescriptor
-    sources: MapSources
+    sources: MapSources | None
+    """From which the launcher makes the map; None where the kernel does."""
     tile: MemDescType
     box: TensorType
     """The box that one instruction copies; of rank 2 at least."""
@@ -116,7 +118,7 @@ def _large_loads(func: Func) -> list[Load]:
 
 def _possible(loads: Sequence[Load], func: Func, info: AxisInfo) -> list[CopyableLoad]:
     """Those that TMA can do."""
-    written = written_bases(func)
+    written = written_bases(func, tables=True)
     if written is None:
         return []
     found = (_copyable(load, func, info, written) for load in loads)
@@ -133,8 +135,13 @@ def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> Co
     assert isinstance(type_, TensorType)
     if not isinstance(make, MakeTensorDescriptor) or make.recognised or not _is_in_order(load, make):
         return None
-    sources, base = sources_of(make, func), base_of(make.base)
-    if sources is None or base is None or base in written or str(type_.element) not in ELEMENTS:
+    sources, base = sources_of(make, func), base_of(make.base, tables=True)
+    if (
+        (sources is None and not can_make(load))
+        or base is None
+        or base in written
+        or str(type_.element) not in ELEMENTS
+    ):
         return None
     if make.padding == "nan" and type_.element not in (F16, BF16, F32, F64):
         return None

@@ -91,7 +91,10 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     if not loads:
         return
     info = AxisInfo(func)
-    if any(tma_obstacle(load, tile, func, info) or not is_made_outside(load, func) for load, tile in tiles.items()):
+    if any(
+        tma_obstacle(load, tile, func, info) or not is_made_outside(load, func)
+        for load, tile in tiles.items()
+    ):
         return
     kept = kept_loads(func, loop, info)
     skeleton = Skeleton(loop, [index for load in (*loads, *kept) for index in load.indices])

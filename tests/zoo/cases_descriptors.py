@@ -187,11 +187,16 @@ _GROUPS = ((72, 90, 200), (0, 64, 64), (64, 64, 64), (130, 33, 0), (1, 100, 77),
 """M, N and K of matrices that are multiplied by one kernel."""
 
 
-def _grouped(name: str, tile: tuple[int, int, int], programs: int, warps: int, stages: int) -> Case:
+def _grouped(
+    name: str, dtype: str, tile: tuple[int, int, int], programs: int, warps: int = 4, stages: int = 3
+) -> Case:
     """Matrices of several sizes, whose tensor maps the kernel makes; around each matrix lie numbers that it must not
     read."""
-    sizes = [(m, n, k, k + 8 + -k % 8, k + 24 + -k % 8, n + 3) for m, n, k in _GROUPS]
-    counts = [(8 * -(-m * lda // 8), 8 * -(-n * ldb // 8), m * ldc) for m, n, _, lda, ldb, ldc in sizes]
+    unit = {"float32": 4, "fp8e4nv": 16}.get(dtype, 8)
+    sizes = [(m, n, k, k + unit + -k % unit, k + 3 * unit + -k % unit, n + 3) for m, n, k in _GROUPS]
+    counts = [
+        (unit * -(-m * lda // unit), unit * -(-n * ldb // unit), m * ldc) for m, n, _, lda, ldb, ldc in sizes
+    ]
     starts = np.cumsum([(0, 0, 0), *counts], axis=0)
 
     def expect(a, b, c, **_):
@@ -209,7 +214,7 @@ def _grouped(name: str, tile: tuple[int, int, int], programs: int, warps: int, s
         "descriptors.py",
         "dot_grouped",
         lambda rng: {
-            **{key: operand(rng, "float16", int(starts[-1][place])) for place, key in enumerate("ab")},
+            **{key: operand(rng, dtype, int(starts[-1][place])) for place, key in enumerate("ab")},
             "c": poisoned(int(starts[-1][2]), dtype=np.float16),
             "starts": starts[:-1].astype(np.int64),
             "sizes": np.array(sizes, np.int32),
@@ -220,6 +225,7 @@ def _grouped(name: str, tile: tuple[int, int, int], programs: int, warps: int, s
         grid=(programs,),
         num_warps=warps,
         num_stages=stages,
+        archs=("sm_90",) if dtype == "fp8e4nv" else ("sm_80", "sm_90"),
     )
 
 
@@ -249,8 +255,11 @@ CASES = [
     _blocks("blocks_3d_tall", "copy_3d", "int8", (2, 520, 32), {"a": 2, "b": 512, "c": 32}),
     _blocks("blocks_5d", "copy_5d", "float16", (2, 3, 3, 5, 40), {"TILE": 64}),
     _again(40, 48, 16),
-    _grouped("grouped", (64, 64, 64), 3, 4, 3),
-    _grouped("grouped_by_8_warps", (128, 64, 32), 2, 8, 2),
+    _grouped("grouped", "float16", (64, 64, 64), 3),
+    _grouped("grouped_by_8_warps", "float16", (128, 64, 32), 2, 8, 2),
+    _grouped("grouped_bf16", "bf16", (64, 64, 64), 2),
+    _grouped("grouped_fp32", "float32", (64, 64, 32), 4),
+    _grouped("grouped_fp8", "fp8e4nv", (64, 64, 128), 3),
     _fold("add", "float32", 50, 48, (16, 32)),
     _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 16, (8, 32), 3),

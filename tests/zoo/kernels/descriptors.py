@@ -152,3 +152,32 @@ def dot_grouped(
                 inside = (i < M)[:, None] & (j < N)[None, :]
                 tl.store(z + i[:, None] * pitch + j[None, :], acc.to(tl.float16), mask=inside)
                 tile += tl.num_programs(0)
+
+
+@triton.jit
+def dot_batches(a, b, c, starts, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    """One tile of one of several dots, which lie where a table says."""
+    batch, row, column = tl.program_id(2), tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N
+    left = tl.make_tensor_descriptor(a + tl.load(starts + batch), [M, K], [K, 1], [TILE_M, TILE_K])
+    right = tl.make_tensor_descriptor(b + tl.load(starts + batch), [N, K], [K, 1], [TILE_N, TILE_K])
+    acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+    for k in range(0, K, TILE_K):
+        acc += tl.dot(left.load([row, k]), right.load([column, k]).T)
+    i, j = row + tl.arange(0, TILE_M), column + tl.arange(0, TILE_N)
+    tl.store(c + batch * M * N + i[:, None] * N + j[None, :], acc, mask=(i < M)[:, None] & (j < N)[None, :])
+
+
+@triton.jit
+def dot_of_tables(inputs, outputs, rows, K, TILE: tl.constexpr, INTO: tl.constexpr):
+    """Dots of arrays whose addresses are in a table, to one whose address is in the same one, or another."""
+    x = tl.load(inputs).to(tl.pointer_type(tl.float16))
+    y = tl.load(inputs + 1).to(tl.pointer_type(tl.float16))
+    out = tl.load((inputs if INTO == "inputs" else outputs) + 2).to(tl.pointer_type(tl.float32))
+    left = tl.make_tensor_descriptor(x, [rows, K], [K, 1], [TILE, TILE])
+    right = tl.make_tensor_descriptor(y, [TILE, K], [K, 1], [TILE, TILE])
+    i = tl.arange(0, TILE)
+    for row in range(0, rows, TILE):
+        acc = tl.zeros((TILE, TILE), tl.float32)
+        for k in range(0, K, TILE):
+            acc += tl.dot(left.load([row, k]), right.load([0, k]).T)
+        tl.store(out + (row + i)[:, None] * TILE + i[None, :], acc)

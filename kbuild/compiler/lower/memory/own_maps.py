@@ -54,17 +54,17 @@ cp.async.bulk.wait_group.read 0;"""
 def lower_claim_maps(emit: Emitter, op: ClaimMaps) -> list[str]:
     """Programs of a multiprocessor begin to look at different places: each at that of its first warp."""
     warps = emit.num_warps + emit.extra_warps
-    each, places = _programs(emit), _places(emit)
+    places, each = _places(emit), _programs(emit)
     size = op.maps * places * TENSOR_MAP_BYTES
     emit.globals += [
-        f"@map_owners = internal addrspace(1) global [{places} x i32] zeroinitializer, align {_WORD}",
-        f"@maps = internal addrspace(1) global [{size} x i8] zeroinitializer, align {TENSOR_MAP_BYTES}",
+        f"@__tensor_map_owners = internal addrspace(1) global [{places} x i32] zeroinitializer, align {_WORD}",
+        f"@__tensor_maps = internal addrspace(1) global [{size} x i8] zeroinitializer, align {TENSOR_MAP_BYTES}",
     ]
     number, warp = (emit.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", []) for name in ("smid", "warpid"))
     own = emit.and_(emit.instruction(f"udiv i32 {warp}, {warps}"), str(each - 1))
     start = emit.add(emit.mul(number, str(each)), own)
     operands = [
-        (GLOBAL_POINTER, "@map_owners"),
+        (GLOBAL_POINTER, "@__tensor_map_owners"),
         ("i32", emit.thread_id()),
         ("i32", start),
         ("i32", str(places - 1)),
@@ -87,7 +87,9 @@ def _programs(emit: Emitter) -> int:
 
 @lower(ReleaseMaps)
 def lower_release_maps(emit: Emitter, op: ReleaseMaps) -> None:
-    word = emit.instruction(f"getelementptr i32, {GLOBAL_POINTER} @map_owners, i64 {_index(emit, op.place)}")
+    word = emit.instruction(
+        f"getelementptr i32, {GLOBAL_POINTER} @__tensor_map_owners, i64 {_index(emit, op.place)}"
+    )
     with emit.when(first_thread(emit)):
         emit.asm("st.release.gpu.global.b32 [$0], 0;", "l", [(GLOBAL_POINTER, word)], [], effect=True)
 
@@ -103,7 +105,7 @@ def lower_make_tensor_map(emit: Emitter, op: MakeTensorMap) -> list[str]:
         raise InternalError("a tensor map has no memory in which it is put together", op.loc)
     index = emit.add(_index(emit, op.place), str(op.number * _places(emit)), "i64")
     type_ = f"[{TENSOR_MAP_BYTES} x i8]"
-    place = emit.instruction(f"getelementptr {type_}, {GLOBAL_POINTER} @maps, i64 {index}")
+    place = emit.instruction(f"getelementptr {type_}, {GLOBAL_POINTER} @__tensor_maps, i64 {index}")
     generic = emit.instruction(f"addrspacecast {GLOBAL_POINTER} {place} to ptr")
     draft, thread = emit.shared_pointer(op.scratch), emit.thread_id()
     fields = _fields(emit, op)

@@ -52,7 +52,8 @@ def test_maps_are_made_before_the_loop_that_uses_them_again() -> None:
     artifact = artifact_of("ttgir")
     kernel = parse_module(artifact.asm["ttgir"]).kernel
     ops = list(kernel.body.walk())
-    (claim,), (release,) = ([op for op in ops if isinstance(op, cls)] for cls in (ClaimMaps, ReleaseMaps))
+    (claim,) = (op for op in ops if isinstance(op, ClaimMaps))
+    (release,) = (op for op in ops if isinstance(op, ReleaseMaps))
     makes = [op for op in ops if isinstance(op, MakeTensorMap)]
     assert [make.number for make in makes] == [0, 1] and claim.maps == 2
     assert claim.parent is release.parent is kernel.body and isinstance(claim.next, For)

@@ -111,6 +111,10 @@ def vector_axis(emit: Emitter, pointer: Value, width: int) -> int:
     return fitting[0]
 
 
+MIN_PIECES = 32
+"""Stores of single elements from which on threads without any go around them."""
+
+
 # Loads
 
 
@@ -261,6 +265,7 @@ def lower_store(emit: Emitter, op: Store) -> None:
     masks = emit.registers(op.mask) if op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
     others = _stored_next(emit, op)
+    pieces: list[tuple[int, str]] = []
     for start in range(0, len(values), width):
         if start not in unique:
             continue
@@ -275,12 +280,27 @@ def lower_store(emit: Emitter, op: Store) -> None:
             _store_vector(emit, op, access_of(element, width), base, offset, whole, words)
         if cut and own[-1] != "true" and own[0] != "false":
             alone = emit.instruction(f"xor i1 {own[-1]}, true")
-            for place, mask in enumerate(own[:-1]):
-                base, offset = address(emit, op.ptr, start + place)
-                word = to_words(emit, values[start + place : start + place + 1], element)
-                guard = emit.all_of([owner, mask, alone])
-                if guard != "false":
-                    _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)
+            guards = [emit.all_of([owner, mask, alone]) for mask in own[:-1]]
+            pieces += [(start + place, guard) for place, guard in enumerate(guards) if guard != "false"]
+    _store_pieces(emit, op, pieces, width)
+
+
+def _store_pieces(emit: Emitter, op: Store, pieces: Sequence[tuple[int, str]], width: int) -> None:
+    """Store elements of vectors that the mask cuts, each where its guard holds.  Where they are many, threads without
+    any pass by: those of all tiles but the last, and of tensors whose rows are whole vectors."""
+    element, values = pointee_of(op.ptr), emit.registers(op.value)
+    # The guard of a vector's first element holds where the vector is cut.
+    firsts = [guard for register, guard in pieces if register % width == 0]
+    condition = "true"
+    if len(pieces) >= MIN_PIECES:
+        condition = firsts[0]
+        for guard in firsts[1:]:
+            condition = emit.instruction(f"or i1 {condition}, {guard}")
+    with emit.when(condition):
+        for register, guard in pieces:
+            base, offset = address(emit, op.ptr, register)
+            word = to_words(emit, values[register : register + 1], element)
+            _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)
 
 
 def _stored_next(emit: Emitter, op: Store) -> list[tuple[Sequence[str], Type]]:

@@ -19,6 +19,7 @@ from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.nesting import warps_of
 from kbuild.compiler.ir.types import DescriptorType, bit_width
 from kbuild.compiler.ops.nvidia import (
+    AcquireMaps,
     ArriveBarrier,
     AsyncCopyMbarrierArrive,
     AsyncTmaCopyGlobalToLocal,
@@ -117,8 +118,8 @@ def claim_maps(machine: Machine, op: ClaimMaps) -> int:
     return 0
 
 
-@means(ReleaseMaps)
-def release_maps(machine: Machine, op: ReleaseMaps) -> None:
+@means(AcquireMaps, ReleaseMaps)
+def order_maps(machine: Machine, op: AcquireMaps | ReleaseMaps) -> None:
     pass
 
 

@@ -148,8 +148,8 @@ class ReleaseMaps(Op, name="ttng.release_maps", traits=WRITES):
 
 class MakeTensorMap(Op, name="ttng.make_tensor_map", traits=WRITES):
     """The tensor map of a tensor of `shape` (i32 each) and `strides` (i64, in elements, of all axes but the last,
-    where they are neighbours) at `base`, for copies of boxes that the same thread starts.  It is number `number` of
-    those at `place`, and what was there before is lost: no copy by it may be on its way."""
+    where they are neighbours) at `base`, for copies of boxes that the same thread starts after a `ttng.acquire_maps`.
+    It is number `number` of those at `place`, and what was there before is lost: no copy by it may be on its way."""
 
     place: Value
     number: int
@@ -170,6 +170,12 @@ class MakeTensorMap(Op, name="ttng.make_tensor_map", traits=WRITES):
         """Elements along each axis that one copy moves."""
         assert isinstance(self.type, DescriptorType)
         return self.type.block.shape
+
+
+class AcquireMaps(Op, name="ttng.acquire_maps", traits=WRITES):
+    """Copies that start from now on see `maps` as they were made last."""
+
+    maps: tuple[Value, ...]
 
 
 class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", traits=READS | WRITES):

@@ -1,8 +1,8 @@
 """Tensor maps that a kernel makes: put together in shared memory, and published in global memory, where TMA reads them.
 
 The memory is the module's own, so that no launcher has to bring it.  As many programs as may run at once find a place in
-it, which they claim by an atomic.  One warp makes a map: one thread sets its fields, all copy it, and the first one then
-starts the copies that use it.
+it, which they claim by an atomic.  One warp makes a map: one thread sets its fields, all copy it, and after a fence the
+first one starts the copies that use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kbuild.compiler.lower.core.emit import Emitter, Operand
 from kbuild.compiler.lower.core.literals import GLOBAL_POINTER, SHARED_POINTER
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.memory.mbarriers import first_thread
-from kbuild.compiler.ops.nvidia import ClaimMaps, MakeTensorMap, ReleaseMaps
+from kbuild.compiler.ops.nvidia import AcquireMaps, ClaimMaps, MakeTensorMap, ReleaseMaps
 from kbuild.errors import InternalError
 from kbuild.tensor_map import SWIZZLES, device_element
 
@@ -44,10 +44,9 @@ done${:uid}:
 _PUBLISH = (
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], 128;"
 )
-_ACQUIRE = """fence.proxy.tensormap::generic.acquire.gpu [$0], 128;
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group.read 0;"""
-"""ptxas up to 12.8 lets copies pass the fence that do not come after a wait, as this empty one is."""
+_ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [$0], 128;"
+_WAIT = "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;"
+"""For no copies: ptxas up to 12.8 lets copies overtake a fence between which and them no wait is."""
 
 
 @lower(ClaimMaps)
@@ -124,8 +123,16 @@ def lower_make_tensor_map(emit: Emitter, op: MakeTensorMap) -> list[str]:
                 emit.asm(text, f"r,{constraint}", [(SHARED_POINTER, draft), value], [], effect=True)
         emit.warp_barrier()
         emit.asm(_PUBLISH, "l,r", [(GLOBAL_POINTER, place), (SHARED_POINTER, draft)], [], effect=True)
-        emit.asm(_ACQUIRE, "l", [("ptr", generic)], [], effect=True)
     return [generic]
+
+
+@lower(AcquireMaps)
+def lower_acquire_maps(emit: Emitter, op: AcquireMaps) -> None:
+    """A fence for each map, once all of them are on their way to memory, by the warp whose first thread copies."""
+    with emit.when(emit.compare("ult", emit.thread_id(), str(_WARP))):
+        for map_ in op.maps:
+            emit.asm(_ACQUIRE, "l", [("ptr", emit.scalar(map_))], [], effect=True)
+        emit.asm(_WAIT, "", [], [], effect=True)
 
 
 _SETTINGS: dict[str, Callable[[MakeTensorMap], int]] = {

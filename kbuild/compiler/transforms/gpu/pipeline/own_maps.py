@@ -6,8 +6,9 @@ Before:                                                     After:
       %p: !tt.ptr<f16> = tt.int_to_ptr …                        scf.for %g … {
       %d = tt.make_tensor_descriptor %p, shape=[%m, %k], …        %p: !tt.ptr<f16> = tt.int_to_ptr …
       scf.while … {                                               %p_map = ttng.make_tensor_map %place, %p, shape=[%m, %k], …
-        scf.for %j … {                                            scf.while … {
-          tt.load …, desc=%d, indices=[%i, %j]                      scf.for %j … {
+        scf.for %j … {                                            ttng.acquire_maps %p_map
+          tt.load …, desc=%d, indices=[%i, %j]                    scf.while … {
+                                                                    scf.for %j … {
                                                                       ttng.async_tma_copy_global_to_local %p_map, …
                                                                 …
                                                                 ttng.release_maps %place
@@ -24,7 +25,7 @@ from kbuild.compiler.ir.nesting import ancestor_in, ancestors, is_within
 from kbuild.compiler.ir.types import DescriptorType, TensorType, bit_width
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import Constant
-from kbuild.compiler.ops.nvidia import ClaimMaps, MakeTensorMap, ReleaseMaps
+from kbuild.compiler.ops.nvidia import AcquireMaps, ClaimMaps, MakeTensorMap, ReleaseMaps
 from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 
 MIN_LOOPS = 2
@@ -72,12 +73,15 @@ def make_map(func: Func, load: Load, box: TensorType, swizzle: int, element: str
     claim = _claim(func, around)
     tensor = (claim.result, make.base, *make.shape, *make.strides[:-1])
     type_, fill_nan = DescriptorType(box), make.padding == "nan"
-    other = around.prev
-    while isinstance(other, MakeTensorMap):
+    acquire = around.prev if isinstance(around.prev, AcquireMaps) else None
+    for value in acquire.maps if acquire is not None else ():
+        other = value.op
+        assert isinstance(other, MakeTensorMap), "nothing else makes maps"
         how = other.type, other.swizzle, other.element, other.fill_nan
         if tuple(other.operands) == tensor and how == (type_, swizzle, element, fill_nan):
-            return other.result
-        other = other.prev
+            return value
+    if acquire is None:
+        acquire = Builder.before(around).add(AcquireMaps(()))
     made = MakeTensorMap(
         claim.result,
         claim.maps,
@@ -90,7 +94,9 @@ def make_map(func: Func, load: Load, box: TensorType, swizzle: int, element: str
         fill_nan,
     )
     claim.maps += 1
-    return Builder.before(around).add(made, f"{make.base.name or 'tensor'}_map").result
+    map_ = Builder.before(acquire).add(made, f"{make.base.name or 'tensor'}_map").result
+    acquire.maps = (*acquire.maps, map_)
+    return map_
 
 
 def _claim(func: Func, loop: Op) -> ClaimMaps:

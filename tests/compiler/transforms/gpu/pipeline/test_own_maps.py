@@ -15,7 +15,13 @@ from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.lower.memory import own_maps
 from kbuild.compiler.ops.control import For, If, While
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
-from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, ClaimMaps, MakeTensorMap, ReleaseMaps
+from kbuild.compiler.ops.nvidia import (
+    AcquireMaps,
+    AsyncTmaCopyGlobalToLocal,
+    ClaimMaps,
+    MakeTensorMap,
+    ReleaseMaps,
+)
 from kbuild.emulator import Report, arguments_of, load, run
 from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap, replace
 from kbuild.tensor_map import device_element, element_type
@@ -57,7 +63,9 @@ def test_maps_are_made_before_the_loop_that_uses_them_again() -> None:
     makes = [op for op in ops if isinstance(op, MakeTensorMap)]
     assert [make.number for make in makes] == [0, 1] and claim.maps == 2
     assert claim.parent is release.parent is kernel.body and isinstance(claim.next, For)
-    assert {type(make.parent_op) for make in makes} == {If} and isinstance(makes[-1].next, While)
+    (acquire,) = (op for op in ops if isinstance(op, AcquireMaps))
+    assert isinstance(acquire.parent_op, If) and isinstance(acquire.next, While)
+    assert acquire.maps == tuple(make.result for make in makes) and makes[1].prev is makes[0]
     copies = [op for op in ops if isinstance(op, AsyncTmaCopyGlobalToLocal)]
     assert copies and {copy.desc for copy in copies} == {make.result for make in makes}
     assert not any(isinstance(op, AsyncCopyGlobalToLocal) for op in ops)

@@ -229,6 +229,37 @@ def _grouped(
     )
 
 
+def _added(name: str, dtype: str, warps: int) -> Case:
+    sizes = [(m, n, n + -n % 16 + 16) for m, n, _ in _GROUPS]
+    starts = np.cumsum([0, *(m * pitch for m, _, pitch in sizes)])
+
+    def expect(x, out, **_):
+        right = numbers(out)
+        for (rows, columns, pitch), start in zip(sizes, starts):
+            part = slice(start, start + rows * pitch)
+            right[part].reshape(rows, pitch)[:, :columns] = (
+                numbers(x)[part].reshape(rows, pitch)[:, :columns] + 1
+            )
+        return {"out": right}
+
+    return Case(
+        name,
+        "descriptors.py",
+        "add_grouped",
+        lambda rng: {
+            "x": _array(rng, dtype, int(starts[-1])),
+            "out": poisoned(int(starts[-1]), dtype=np.dtype(dtype)),
+            "starts": starts[:-1].astype(np.int64),
+            "sizes": np.array(sizes, np.int32),
+            "groups": len(sizes),
+        },
+        expect,
+        {"TILE": 64},
+        grid=(2,),
+        num_warps=warps,
+    )
+
+
 CASES = [
     _vector("vector_fp32", "float32", 1008, 128, 2),
     _vector("vector_int8_long", "int8", 3008, 2048, 1),
@@ -260,6 +291,8 @@ CASES = [
     _grouped("grouped_bf16", "bf16", (64, 64, 64), 2),
     _grouped("grouped_fp32", "float32", (64, 64, 32), 4),
     _grouped("grouped_fp8", "fp8e4nv", (64, 64, 128), 3),
+    _added("add_grouped", "float32", 4),
+    _added("add_grouped_by_2_warps", "int16", 2),
     _fold("add", "float32", 50, 48, (16, 32)),
     _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 16, (8, 32), 3),

@@ -155,6 +155,22 @@ def dot_grouped(
 
 
 @triton.jit
+def add_grouped(x, out, starts, sizes, groups, TILE: tl.constexpr):
+    """Adds one to matrices of different sizes, which lie at `starts` of `x` and are put there in `out`; `sizes` has
+    their rows, columns and pitches."""
+    for group in range(groups):
+        rows, columns = tl.load(sizes + 3 * group), tl.load(sizes + 3 * group + 1)
+        pitch, start = tl.load(sizes + 3 * group + 2), tl.load(starts + group)
+        source = tl.make_tensor_descriptor(x + start, [rows, columns], [pitch, 1], [TILE, TILE])
+        for row in range(tl.program_id(0) * TILE, rows, tl.num_programs(0) * TILE):
+            for column in range(0, columns, TILE):
+                i, j = row + tl.arange(0, TILE), column + tl.arange(0, TILE)
+                inside = (i < rows)[:, None] & (j < columns)[None, :]
+                tile = source.load([row, column]) + 1
+                tl.store(out + start + i[:, None] * pitch + j[None, :], tile, mask=inside)
+
+
+@triton.jit
 def dot_batches(a, b, c, starts, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
     """One tile of one of several dots, which lie where a table says."""
     batch, row, column = tl.program_id(2), tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N

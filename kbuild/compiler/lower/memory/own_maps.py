@@ -109,6 +109,7 @@ def lower_make_tensor_map(emit: Emitter, op: MakeTensorMap) -> list[str]:
     draft, thread = emit.shared_pointer(op.scratch), emit.thread_id()
     fields = _fields(emit, op)
     with emit.when(emit.compare("ult", thread, str(_WARP))):
+        emit.warp_barrier()  # The warp may have read what it has put together there before.
         word = emit.offset_pointer(draft, emit.mul(thread, str(_WORD)), SHARED_POINTER)
         emit.line(f"store i32 0, {SHARED_POINTER} {word}")
         emit.warp_barrier()

@@ -83,6 +83,17 @@ def test_a_map_is_not_made_for_one_loop() -> None:
     )
 
 
+def test_loads_outside_of_pipelines_use_them() -> None:
+    signature = dict.fromkeys(("x", "out"), "*fp32:16") | {
+        "starts": "*i64:16",
+        "sizes": "*i32:16",
+        "groups": "i32",
+    }
+    kernel, notes = kernel_of(f"{SOURCE}:add_grouped", signature, TILE=64)
+    assert sum(isinstance(op, MakeTensorMap) for op in kernel.body.walk()) == 1
+    assert len(notes) == 1 and notes[0].endswith("_map, which the kernel makes")
+
+
 @pytest.mark.parametrize("table", ["outputs", "inputs"])
 def test_arrays_of_a_table_that_is_written_are_not_read_by_tma(table: str) -> None:
     """Those of another table are taken for different ones."""

@@ -260,6 +260,28 @@ def _added(name: str, dtype: str, warps: int) -> Case:
     )
 
 
+def _doubled(batches: int, rows: int, columns: int, programs: int) -> Case:
+    def expect(x, sums, **_):
+        return {"out": 2 * numbers(x), "sums": numbers(sums) + numbers(x).sum(axis=0)}
+
+    return Case(
+        "double_batches",
+        "descriptors.py",
+        "double_batches",
+        lambda rng: {
+            "x": _array(rng, "float32", batches, rows, columns),
+            "out": poisoned(batches, rows, columns),
+            "sums": _array(rng, "float32", rows, columns),
+            "batches": batches,
+            "rows": rows,
+            "columns": columns,
+        },
+        expect,
+        {"TILE": 32},
+        grid=(programs,),
+    )
+
+
 CASES = [
     _vector("vector_fp32", "float32", 1008, 128, 2),
     _vector("vector_int8_long", "int8", 3008, 2048, 1),
@@ -293,6 +315,7 @@ CASES = [
     _grouped("grouped_fp8", "fp8e4nv", (64, 64, 128), 3),
     _added("add_grouped", "float32", 4),
     _added("add_grouped_by_2_warps", "int16", 2),
+    _doubled(5, 40, 48, 2),
     _fold("add", "float32", 50, 48, (16, 32)),
     _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 16, (8, 32), 3),

@@ -171,6 +171,21 @@ def add_grouped(x, out, starts, sizes, groups, TILE: tl.constexpr):
 
 
 @triton.jit
+def double_batches(x, out, sums, batches, rows, columns, TILE: tl.constexpr):
+    """Twice of each matrix of an array of them, and the sum of all."""
+    total = tl.make_tensor_descriptor(sums, [rows, columns], [columns, 1], [TILE, TILE])
+    for batch in range(tl.program_id(0), batches, tl.num_programs(0)):
+        start = batch * rows * columns
+        source = tl.make_tensor_descriptor(x + start, [rows, columns], [columns, 1], [TILE, TILE])
+        target = tl.make_tensor_descriptor(out + start, [rows, columns], [columns, 1], [TILE, TILE])
+        for row in range(0, rows, TILE):
+            for column in range(0, columns, TILE):
+                tile = source.load([row, column])
+                target.store([row, column], tile * 2)
+                total.atomic_add([row, column], tile)
+
+
+@triton.jit
 def dot_batches(a, b, c, starts, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
     """One tile of one of several dots, which lie where a table says."""
     batch, row, column = tl.program_id(2), tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N

@@ -25,38 +25,37 @@ from kbuild.compiler.ir.nesting import ancestor_in, ancestors, is_within
 from kbuild.compiler.ir.types import DescriptorType, TensorType, bit_width
 from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.elementwise import Constant
-from kbuild.compiler.ops.nvidia import AcquireMaps, ClaimMaps, MakeTensorMap, ReleaseMaps
-from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
+from kbuild.compiler.ops.nvidia import AcquireMaps, ClaimMaps, MakeTensorMap, ReleaseMaps, TmaStoreWait
+from kbuild.compiler.ops.tensor import MakeTensorDescriptor
 
 MIN_LOOPS = 2
-"""Loops around a load, inside of what makes its descriptor, from which on a map is worth making: one that loads block
-after block, and one that does so again."""
+"""Loops around an access, inside of what makes its descriptor, from which on a map is worth making: one that goes from
+block to block, and one that does so again."""
 ALIGNMENT = 16
 """Bytes that divide strides, and where boxes begin in their rows."""
 RANKS = range(2, 6)
 """Axes of a tensor of which there are maps; the launcher makes matrices of vectors."""
 
 
-def can_make(load: Load) -> bool:
-    """Whether the kernel can make the map of a load's descriptor itself, and should.
+def can_make(access: Op, make: MakeTensorDescriptor) -> bool:
+    """Whether the kernel can make the map of a descriptor itself, and should for an access by it.
 
     The author's descriptor says that base and strides are divisible by 16 bytes, which a recognised one does not.
     """
-    make = load.desc.op if load.desc is not None else None
-    if not isinstance(make, MakeTensorDescriptor) or make.recognised or len(make.shape) not in RANKS:
+    if make.recognised or len(make.shape) not in RANKS:
         return False
     assert isinstance(make.type, DescriptorType)
     *outer, last = (stride.op for stride in make.strides)
     size = bit_width(make.type.block) // 8
     if any(isinstance(stride, Constant) and stride.value * size % ALIGNMENT for stride in outer):
         return False
-    return isinstance(last, Constant) and last.value == 1 and len(_loops(load, make)) >= MIN_LOOPS
+    return isinstance(last, Constant) and last.value == 1 and len(_loops(access, make)) >= MIN_LOOPS
 
 
-def _loops(load: Load, make: MakeTensorDescriptor) -> list[Op]:
-    """The loops around a load in which its descriptor is always the same, the innermost first."""
+def _loops(access: Op, make: MakeTensorDescriptor) -> list[Op]:
+    """The loops around an access in which its descriptor is always the same, the innermost first."""
     found: list[Op] = []
-    for around in ancestors(load):
+    for around in ancestors(access):
         if any(is_within(value.block, region) for value in make.operands for region in around.regions):
             break
         if isinstance(around, For | While):
@@ -64,12 +63,12 @@ def _loops(load: Load, make: MakeTensorDescriptor) -> list[Op]:
     return found
 
 
-def make_map(func: Func, load: Load, box: TensorType, swizzle: int, element: str) -> Value:
-    """The map of a load, made before the outermost loop that can use it again; one for all loads there that go by the
-    same one."""
-    make = load.desc.op if load.desc is not None else None
-    assert isinstance(make, MakeTensorDescriptor), "the load was chosen by it"
-    around = _loops(load, make)[-1]
+def make_map(
+    func: Func, access: Op, make: MakeTensorDescriptor, box: TensorType, swizzle: int, element: str
+) -> Value:
+    """The map of an access, made before the outermost loop that can use it again; one for all accesses there that go
+    by the same one."""
+    around = _loops(access, make)[-1]
     claim = _claim(func, around)
     tensor = (claim.result, make.base, *make.shape, *make.strides[:-1])
     type_, fill_nan = DescriptorType(box), make.padding == "nan"
@@ -97,6 +96,20 @@ def make_map(func: Func, load: Load, box: TensorType, swizzle: int, element: str
     map_ = Builder.before(acquire).add(made, f"{make.base.name or 'tensor'}_map").result
     acquire.maps = (*acquire.maps, map_)
     return map_
+
+
+def end_stores(func: Func, map_: Value) -> None:
+    """Have copies to memory end before the map that they go by is made again, and before another program's is made
+    there.  Copies from memory are waited for where they are used."""
+    assert isinstance(map_.op, MakeTensorMap), "the launcher makes the others only once"
+    first: Op = map_.op
+    while isinstance(first.prev, MakeTensorMap):
+        first = first.prev
+    releases = [op for op in func.body if isinstance(op, ReleaseMaps)]
+    for op in (first, *releases):
+        before = op.prev
+        if not isinstance(before, TmaStoreWait) or before.pendings or before.only_reads:
+            Builder.before(op).add(TmaStoreWait())
 
 
 def _claim(func: Func, loop: Op) -> ClaimMaps:

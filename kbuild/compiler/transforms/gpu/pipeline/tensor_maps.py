@@ -18,7 +18,7 @@ from typing import Any
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import may_be_written
-from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import (
     BF16,
     F16,
@@ -40,6 +40,8 @@ from kbuild.compiler.ops.tensor import Dot, Load, MakeTensorDescriptor, Trans
 from kbuild.compiler.transforms.gpu.pipeline.own_maps import ALIGNMENT, can_make, make_map
 from kbuild.tensor_map import MapSources, number_of
 
+MADE = ", which the kernel makes"
+"""What is noted of maps that the launcher does not make."""
 FAR = 1 << 30
 """The stride, in elements, of an axis of one element."""
 
@@ -64,7 +66,7 @@ def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> s
         return unreadable
     if mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
         return unreadable
-    if not (is_made_outside(load, func) or can_make(load)):
+    if not (is_made_outside(load, func) or can_make(load, _made(load))):
         return "neither its launcher can make its map nor the kernel, once for several runs of the loop"
     elements = unit_elements(load.result.type)
     if info.get(load.indices[-1]).divisibility[0] % elements:
@@ -143,16 +145,18 @@ def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) ->
         hints["fill"] = "nan"
     if element_of(load.result.type) == F32 and is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
-    return map_of(func, load, sources_of(make, func), box, hints)
+    return map_of(func, load, make, box, hints)
 
 
 def map_of(
-    func: Func, load: Load, sources: MapSources | None, box: TensorType, hints: Mapping[str, Any]
+    func: Func, access: Op, make: MakeTensorDescriptor, box: TensorType, hints: Mapping[str, Any]
 ) -> Value:
-    """The map of boxes for a load, an argument where there are sources for it."""
+    """The map of boxes for an access by a descriptor: an argument where the launcher can make it."""
+    sources = sources_of(make, func)
     if sources is not None:
         return map_argument(func, sources, box, hints)
-    return make_map(func, load, box, hints["swizzle"], hints.get("rounding", str(box.element)))
+    element = hints.get("rounding") or hints.get("element") or str(box.element)
+    return make_map(func, access, make, box, hints["swizzle"], element)
 
 
 def block_shape(load: Load) -> tuple[int, ...]:
@@ -194,9 +198,7 @@ def is_read_as_tf32(value: Value) -> bool:
 
 def note_of(load: Load, map_: Value) -> str:
     """By which map TMA does a load."""
-    return f"{load.result.name or 'a load'}: by {map_.name}" + ", which the kernel makes" * (
-        map_.op is not None
-    )
+    return f"{load.result.name or 'a load'}: by {map_.name}" + MADE * (map_.op is not None)
 
 
 def note_maps(

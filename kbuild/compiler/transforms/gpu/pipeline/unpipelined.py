@@ -34,7 +34,6 @@ from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import ELEMENTS,
 from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
 from kbuild.compiler.transforms.gpu.pipeline.own_maps import can_make
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_read_as_tf32, sources_of, unit_elements
-from kbuild.tensor_map import MapSources
 
 MIN_ELEMENTS = 8
 """Elements of a thread from which on a barrier is worth making."""
@@ -48,8 +47,6 @@ class CopyableLoad:
 
     op: Load
     make: MakeTensorDescriptor
-    sources: MapSources | None
-    """From which the launcher makes the map; None where the kernel does."""
     tile: MemDescType
     box: TensorType
     """The box that one instruction copies; of rank 2 at least."""
@@ -137,7 +134,7 @@ def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> Co
         return None
     sources, base = sources_of(make, func), base_of(make.base, tables=True)
     if (
-        (sources is None and not can_make(load))
+        (sources is None and not can_make(load, make))
         or base is None
         or base in written
         or str(type_.element) not in ELEMENTS
@@ -156,7 +153,7 @@ def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> Co
     elif element_of(type_) == F32 and is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
     thin = len(make.shape) - len(box.shape)
-    return CopyableLoad(load, make, sources, tile, TensorType((*[1] * thin, *box.shape), box.element), hints)
+    return CopyableLoad(load, make, tile, TensorType((*[1] * thin, *box.shape), box.element), hints)
 
 
 def _is_in_order(load: Load, make: MakeTensorDescriptor) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zoo import CASES
+from zoo import CASES, Case
 
 import kbuild
 from kbuild.compiler.ir.core import Func
@@ -27,19 +27,19 @@ from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap, replace
 from kbuild.tensor_map import device_element, element_type
 from tests.zoo.case import KERNELS
 
-CASE = CASES["grouped"]
+CASE, STORING = CASES["grouped"], CASES["double_batches"]
 SOURCE = f"{KERNELS / 'descriptors.py'}"
 TILES = {"TILE_M": 64, "TILE_N": 64, "TILE_K": 64}
 
 
-def artifact_of(stop: str) -> kbuild.Artifact:
-    """The grouped dots of the zoo."""
-    signature = CASE.signature(CASE.make(np.random.default_rng(0)))
-    options = CASE.options("sm_90")
+def artifact_of(stop: str, case: Case = CASE) -> kbuild.Artifact:
+    """A case of the zoo: the grouped dots, or another one."""
+    signature = case.signature(case.make(np.random.default_rng(0)))
+    options = case.options("sm_90")
     return kbuild.compile(
-        CASE.source,
+        case.source,
         signature=signature,
-        constexprs=CASE.constexprs,
+        constexprs=case.constexprs,
         target="sm_90",
         options=options,
         stop=stop,
@@ -103,14 +103,14 @@ def test_arrays_of_a_table_that_is_written_are_not_read_by_tma(table: str) -> No
     assert len(made) == (2 if table == "outputs" else 0)
 
 
-def emulated(ptx: str, metadata: Any, schedule: str) -> Report:
-    """The grouped dots of the zoo, with this PTX."""
-    arguments = arguments_of(metadata.params, CASE.make(np.random.default_rng(1)))
+def emulated(ptx: str, metadata: Any, schedule: str, case: Case = CASE) -> Report:
+    """A case of the zoo, with this PTX."""
+    arguments = arguments_of(metadata.params, case.make(np.random.default_rng(1)))
     program = load(ptx, metadata.name)
     return run(
         program,
         None,
-        CASE.grid,
+        case.grid,
         metadata.warps,
         metadata.shared,
         arguments,
@@ -125,6 +125,18 @@ def test_a_copy_needs_the_fence_before_it(schedule: str) -> None:
     assert not emulated(ptx, metadata, schedule).findings
     broken = re.sub(r"fence\.proxy\.tensormap::generic\.acquire.*", "", ptx)
     assert {finding.kind for finding in emulated(broken, metadata, schedule).findings} == {"tensormap-fence"}
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "round-robin"])
+def test_copies_to_memory_end_before_their_map_is_made_again(schedule: str) -> None:
+    artifact = artifact_of("ptx", STORING)
+    assert artifact.metadata.tma[0].endswith("_map, which the kernel makes")
+    ptx, metadata = artifact.asm["ptx"], artifact.metadata
+    assert not emulated(ptx, metadata, schedule, STORING).findings
+    broken = ptx.replace("cp.async.bulk.wait_group 0;", "", 1)
+    found = emulated(broken, metadata, schedule, STORING).findings
+    assert {finding.kind for finding in found} == {"race"}
+    assert {finding.instruction.opcode for finding in found if finding.instruction} == {"tensormap"}
 
 
 def test_programs_that_run_at_once_need_places_of_their_own() -> None:

@@ -193,7 +193,7 @@ class _Copies:
         self.build.add(BarrierExpect(barrier, true, size))
         notes: list[str] = []
         for load, tile, place_ in zip(self.loads, tiles, indices):
-            map_ = map_of(self.func, load.op, load.sources, load.box, load.hints)
+            map_ = map_of(self.func, load.op, load.make, load.box, load.hints)
             copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, place_)
             copy.loc = load.op.loc
             self.build.add(copy)

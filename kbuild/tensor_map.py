@@ -117,6 +117,15 @@ def element_type(name: str) -> tuple[int, int]:
     return _DRIVER_TYPES.get(name, (0, 1))
 
 
+_DEVICE_TYPES = {"f64": 9, "bf16": 10}
+"""Where the numbers of the driver are not those of `tensormap.replace`."""
+
+
+def device_element(name: str) -> int:
+    """What `tensormap.replace` takes for an element, by its name in the compiler."""
+    return _DEVICE_TYPES.get(name, element_type(name)[0])
+
+
 class Encoding(NamedTuple):
     """What `cuTensorMapEncodeTiled` takes: dimensions innermost first, as the driver has them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 import numpy as np
-from zoo.arrays import poisoned
+from zoo.arrays import operand, poisoned
 from zoo.case import Bits, Case, bf16, numbers
 
 FOLDS = {
@@ -183,6 +183,105 @@ def _again(rows: int, columns: int, tile: int) -> Case:
     )
 
 
+_GROUPS = ((72, 90, 200), (0, 64, 64), (64, 64, 64), (130, 33, 0), (1, 100, 77), (100, 40, 328))
+"""M, N and K of matrices that are multiplied by one kernel."""
+
+
+def _grouped(
+    name: str, dtype: str, tile: tuple[int, int, int], programs: int, warps: int = 4, stages: int = 3
+) -> Case:
+    """Matrices of several sizes, whose tensor maps the kernel makes; around each matrix lie numbers that it must not
+    read."""
+    unit = {"float32": 4, "fp8e4nv": 16}.get(dtype, 8)
+    sizes = [(m, n, k, k + unit + -k % unit, k + 3 * unit + -k % unit, n + 3) for m, n, k in _GROUPS]
+    counts = [
+        (unit * -(-m * lda // unit), unit * -(-n * ldb // unit), m * ldc) for m, n, _, lda, ldb, ldc in sizes
+    ]
+    starts = np.cumsum([(0, 0, 0), *counts], axis=0)
+
+    def expect(a, b, c, **_):
+        right = numbers(c)
+        for (m, n, k, lda, ldb, ldc), (x, y, z) in zip(sizes, starts):
+            left, other = (
+                numbers(flat)[start : start + rows * pitch].reshape(rows, pitch)[:, :k]
+                for flat, start, rows, pitch in ((a, x, m, lda), (b, y, n, ldb))
+            )
+            right[z : z + m * ldc].reshape(m, ldc)[:, :n] = left @ other.T
+        return {"c": right}
+
+    return Case(
+        name,
+        "descriptors.py",
+        "dot_grouped",
+        lambda rng: {
+            **{key: operand(rng, dtype, int(starts[-1][place])) for place, key in enumerate("ab")},
+            "c": poisoned(int(starts[-1][2]), dtype=np.float16),
+            "starts": starts[:-1].astype(np.int64),
+            "sizes": np.array(sizes, np.int32),
+            "groups": len(sizes),
+        },
+        expect,
+        dict(zip(("TILE_M", "TILE_N", "TILE_K"), tile)),
+        grid=(programs,),
+        num_warps=warps,
+        num_stages=stages,
+        archs=("sm_90",) if dtype == "fp8e4nv" else ("sm_80", "sm_90"),
+    )
+
+
+def _added(name: str, dtype: str, warps: int) -> Case:
+    sizes = [(m, n, n + -n % 16 + 16) for m, n, _ in _GROUPS]
+    starts = np.cumsum([0, *(m * pitch for m, _, pitch in sizes)])
+
+    def expect(x, out, **_):
+        right = numbers(out)
+        for (rows, columns, pitch), start in zip(sizes, starts):
+            part = slice(start, start + rows * pitch)
+            right[part].reshape(rows, pitch)[:, :columns] = (
+                numbers(x)[part].reshape(rows, pitch)[:, :columns] + 1
+            )
+        return {"out": right}
+
+    return Case(
+        name,
+        "descriptors.py",
+        "add_grouped",
+        lambda rng: {
+            "x": _array(rng, dtype, int(starts[-1])),
+            "out": poisoned(int(starts[-1]), dtype=np.dtype(dtype)),
+            "starts": starts[:-1].astype(np.int64),
+            "sizes": np.array(sizes, np.int32),
+            "groups": len(sizes),
+        },
+        expect,
+        {"TILE": 64},
+        grid=(2,),
+        num_warps=warps,
+    )
+
+
+def _doubled(batches: int, rows: int, columns: int, programs: int) -> Case:
+    def expect(x, sums, **_):
+        return {"out": 2 * numbers(x), "sums": numbers(sums) + numbers(x).sum(axis=0)}
+
+    return Case(
+        "double_batches",
+        "descriptors.py",
+        "double_batches",
+        lambda rng: {
+            "x": _array(rng, "float32", batches, rows, columns),
+            "out": poisoned(batches, rows, columns),
+            "sums": _array(rng, "float32", rows, columns),
+            "batches": batches,
+            "rows": rows,
+            "columns": columns,
+        },
+        expect,
+        {"TILE": 32},
+        grid=(programs,),
+    )
+
+
 CASES = [
     _vector("vector_fp32", "float32", 1008, 128, 2),
     _vector("vector_int8_long", "int8", 3008, 2048, 1),
@@ -209,6 +308,14 @@ CASES = [
     _blocks("blocks_3d_tall", "copy_3d", "int8", (2, 520, 32), {"a": 2, "b": 512, "c": 32}),
     _blocks("blocks_5d", "copy_5d", "float16", (2, 3, 3, 5, 40), {"TILE": 64}),
     _again(40, 48, 16),
+    _grouped("grouped", "float16", (64, 64, 64), 3),
+    _grouped("grouped_by_8_warps", "float16", (128, 64, 32), 2, 8, 2),
+    _grouped("grouped_bf16", "bf16", (64, 64, 64), 2),
+    _grouped("grouped_fp32", "float32", (64, 64, 32), 4),
+    _grouped("grouped_fp8", "fp8e4nv", (64, 64, 128), 3),
+    _added("add_grouped", "float32", 4),
+    _added("add_grouped_by_2_warps", "int16", 2),
+    _doubled(5, 40, 48, 2),
     _fold("add", "float32", 50, 48, (16, 32)),
     _fold("add", "float16", 64, 64, (16, 64)),
     _fold("add", "uint64", 20, 16, (8, 32), 3),

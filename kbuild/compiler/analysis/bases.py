@@ -5,12 +5,13 @@ from __future__ import annotations
 from kbuild.compiler.analysis.carried import group_of
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ops.control import Call, For
-from kbuild.compiler.ops.elementwise import AddPtr
+from kbuild.compiler.ops.elementwise import AddPtr, IntToPtr
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
     AxisAttributes,
     Broadcast,
     ExpandDims,
+    Load,
     PointerWrite,
     Reshape,
     Splat,
@@ -21,9 +22,9 @@ _VIEWS = Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans
 """Operations whose elements are all elements of their operand."""
 
 
-def base_of(value: Value) -> Value | None:
+def base_of(value: Value, tables: bool = False) -> Value | None:
     """The argument of the function that an address is computed from; None when that cannot be seen, or may be
-    one or another."""
+    one or another.  With `tables` an argument may be a table of addresses, and stands for all arrays in it."""
     bases: set[Value] = set()
     seen: set[Value] = set()
     work = [value]
@@ -40,6 +41,10 @@ def base_of(value: Value) -> Value | None:
         elif isinstance(op, _VIEWS) or (isinstance(op, AxisAttributes) and op.src.op is None):
             # What descriptors guarantee of an argument.
             work.append(op.src)
+        elif tables and isinstance(op, Load):
+            work.append(op.ptr)
+        elif tables and isinstance(op, IntToPtr | AxisAttributes):
+            work.append(op.src)
         elif op is None and isinstance(value.block.parent, Func):
             bases.add(value)
         else:
@@ -47,20 +52,20 @@ def base_of(value: Value) -> Value | None:
     return bases.pop() if len(bases) == 1 else None
 
 
-def written_bases(inside: Func | For) -> set[Value] | None:
+def written_bases(inside: Func | For, tables: bool = False) -> set[Value] | None:
     """The bases of the addresses that a function or loop writes to; None where one cannot be seen."""
     written: set[Value] = set()
     for op in inside.body.walk():
         if isinstance(op, PointerWrite | Call):
-            base = base_of(op.ptr) if isinstance(op, PointerWrite) else None
+            base = base_of(op.ptr, tables) if isinstance(op, PointerWrite) else None
             if base is None:
                 return None
             written.add(base)
     return written
 
 
-def may_be_written(pointer: Value, inside: Func | For) -> bool:
+def may_be_written(pointer: Value, inside: Func | For, tables: bool = False) -> bool:
     """Whether a function or loop may write to the array of an address: it may where the base of either cannot
-    be seen."""
-    written, base = written_bases(inside), base_of(pointer)
+    be seen.  With `tables` arrays whose addresses come from different tables are different ones."""
+    written, base = written_bases(inside, tables), base_of(pointer, tables)
     return written is None or (base in written if base is not None else bool(written))

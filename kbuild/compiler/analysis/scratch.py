@@ -11,7 +11,7 @@ number, so combining along it means combining registers, shuffling lanes, or an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
 from kbuild.compiler.analysis.gather import plan_gather
@@ -22,6 +22,7 @@ from kbuild.compiler.layout.convert import classify
 from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.layout.scratch import SharedPlan, shared_plan
 from kbuild.compiler.ops.gpu import ConvertLayout, WarpPartitions
+from kbuild.compiler.ops.nvidia import MakeTensorMap
 from kbuild.compiler.ops.tensor import Atomic, Gather, Histogram, Reduce, Scan
 from kbuild.errors import InternalError
 
@@ -29,6 +30,8 @@ REGION_ALIGNMENT = 16
 """Bytes; the regions of several values start at multiples of it, so that vector accesses are aligned."""
 CAPTURE_BYTES = 8
 """Bytes for each value that the parts of a `ttg.warp_specialize` get by shared memory."""
+TENSOR_MAP_BYTES = 128
+"""Bytes of a tensor map, which is put together in shared memory."""
 
 
 class Exchange(NamedTuple):
@@ -146,12 +149,14 @@ def scratch_bytes(op: Op, num_warps: int, max_bytes: int | None = None) -> int:
         return _atomic_bytes(op, num_warps)
     if isinstance(op, WarpPartitions):
         return CAPTURE_BYTES * len(op.captures)
-    return 0
+    return TENSOR_MAP_BYTES if isinstance(op, MakeTensorMap) else 0
 
 
-def division(op: Op) -> tuple[LinearLayout, LinearLayout, int, int | None] | None:
+def division(op: Op) -> Hashable:
     """The key of how an operation divides its scratch memory among warps, each of which uses only its own
     part; None where they share it."""
+    if isinstance(op, MakeTensorMap):
+        return MakeTensorMap.op_name  # One warp uses all of it.
     if not isinstance(op, ConvertLayout):
         return None
     source, destination = _layout(op.src), _layout(op.result)

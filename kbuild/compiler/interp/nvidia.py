@@ -17,16 +17,20 @@ from kbuild.compiler.interp.memory import SharedTile
 from kbuild.compiler.interp.tensor import BlockPointer, combine_at, matmul_add
 from kbuild.compiler.ir.core import Op
 from kbuild.compiler.ir.nesting import warps_of
-from kbuild.compiler.ir.types import bit_width
+from kbuild.compiler.ir.types import DescriptorType, bit_width
 from kbuild.compiler.ops.nvidia import (
+    AcquireMaps,
     ArriveBarrier,
     AsyncCopyMbarrierArrive,
     AsyncTmaCopyGlobalToLocal,
     AsyncTmaCopyLocalToGlobal,
     BarrierExpect,
+    ClaimMaps,
     FenceAsyncShared,
     InitBarrier,
     InvalBarrier,
+    MakeTensorMap,
+    ReleaseMaps,
     TmaStoreWait,
     WaitBarrier,
     WarpGroupDot,
@@ -107,6 +111,28 @@ class TensorMapValue:
     pitches: tuple[int, ...]
     fill: float = 0.0
     """The value that is read beyond the tensor."""
+
+
+@means(ClaimMaps)
+def claim_maps(machine: Machine, op: ClaimMaps) -> int:
+    return 0
+
+
+@means(AcquireMaps, ReleaseMaps)
+def order_maps(machine: Machine, op: AcquireMaps | ReleaseMaps) -> None:
+    pass
+
+
+@means(MakeTensorMap)
+def make_tensor_map(machine: Machine, op: MakeTensorMap) -> TensorMapValue:
+    assert isinstance(op.type, DescriptorType)
+    size = bit_width(op.type.block) // 8
+    return TensorMapValue(
+        int(machine[op.base]),
+        tuple(int(machine[extent]) for extent in op.shape),
+        (*(int(machine[stride]) * size for stride in op.strides), size),
+        float("nan") if op.fill_nan else 0.0,
+    )
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import MemDescType, Type
+from kbuild.compiler.ir.types import I32, DescriptorType, MemDescType, Type
 
 READS, WRITES = Trait.READS, Trait.WRITES
 
@@ -128,6 +128,54 @@ class WarpSpecialize(Op, name="ttng.warp_specialize", traits=WRITES):
     producer: Block
     default: Block
     registers: tuple[int, ...] = ()
+
+
+class ClaimMaps(Op, name="ttng.claim_maps", traits=WRITES):
+    """The number of a place in global memory for `maps` tensor maps, which no other program has before this one
+    releases it."""
+
+    maps: int
+
+    def infer(self) -> list[Type]:
+        return [I32]
+
+
+class ReleaseMaps(Op, name="ttng.release_maps", traits=WRITES):
+    """Leaves the `place` of a `ttng.claim_maps` to other programs.  All copies by its maps have landed."""
+
+    place: Value
+
+
+class MakeTensorMap(Op, name="ttng.make_tensor_map", traits=WRITES):
+    """The tensor map of a tensor of `shape` (i32 each) and `strides` (i64, in elements, of all axes but the last,
+    where they are neighbours) at `base`, for copies of boxes that the same thread starts after a `ttng.acquire_maps`.
+    It is number `number` of those at `place`, and what was there before is lost: no copy by it may be on its way."""
+
+    place: Value
+    number: int
+    base: Value
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+    type: Type
+    swizzle: int
+    """Bytes of a swizzled row in shared memory; 0 for none."""
+    element: str
+    """Type of the elements, as in `TensorMapType`."""
+    fill_nan: bool = False
+    """Whether NaN is read beyond the tensor, instead of zero."""
+    scratch: int | None = None
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Elements along each axis that one copy moves."""
+        assert isinstance(self.type, DescriptorType)
+        return self.type.block.shape
+
+
+class AcquireMaps(Op, name="ttng.acquire_maps", traits=WRITES):
+    """Copies that start from now on see `maps` as they were made last."""
+
+    maps: tuple[Value, ...]
 
 
 class AsyncTmaCopyGlobalToLocal(Op, name="ttng.async_tma_copy_global_to_local", traits=READS | WRITES):

@@ -75,6 +75,8 @@ class RaceDetector:
         self._planes = RELEASED + 1 if any(map(concerns_maps, statements)) else self._planes
         self._planes = OBSERVED + 1 if any(map(is_sequential, statements)) else self._planes
         self._maps = Maps(self.rules)
+        self._map: tuple[ShadowedSpace, np.ndarray] | None = None
+        """The map, written by the kernel, of the copy that is about to be issued."""
         heap = self._heap = launch.global_memory
         waits = any(instruction.name == "griddepcontrol.wait" for instruction in statements)
         unwritten, earlier = (
@@ -108,7 +110,8 @@ class RaceDetector:
         memory, cluster = self._memory(space, batch.cta), self._cluster(batch.cta.cluster)
         if reads_map:
             threads = lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
-            self._maps.used(memory, offsets, Actor(cluster.clocks, threads, found, batch))
+            cells = self._maps.used(memory, offsets, Actor(cluster.clocks, threads, found, batch))
+            self._map = None if cells is None else (memory, cells)
             return
         cells, count = memory.shadow.cells(offsets, size)
         threads = lanes + (batch.first_thread + batch.cta.rank * self._threads(batch))
@@ -196,7 +199,8 @@ class RaceDetector:
         else:
             actor = Actor(cluster.clocks, threads[:1], site, batch)
             self._check_signals(operation, cluster, actor)
-            cluster.pending_ops.transfer(operation, actor, lambda space: self._memory(space, batch.cta))
+            map_, self._map = self._map, None
+            cluster.pending_ops.transfer(operation, actor, lambda space: self._memory(space, batch.cta), map_)
 
     def _check_signals(self, operation: Operation, cluster: _Cluster, actor: Actor) -> None:
         """The mbarriers that a copy will notify must have been made for the asynchronous proxy too."""

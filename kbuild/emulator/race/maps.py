@@ -3,6 +3,8 @@
     writes of the map ─▶ fence.proxy.tensormap::generic.release ─ order ─▶
     fence.proxy.tensormap::generic.acquire [map] ─▶ copy
 
+And it reads a map until the copy has ended, so that it must not be written again before.
+
 `tensormap.cp_fenceproxy` writes a map and releases it at once.  What a thread knows to be released is a plane
 of its clocks; an acquire keeps that for one map, and counts for copies that come after it.
 """
@@ -58,13 +60,15 @@ class Maps:
             del kept[:-_KEPT]
         clocks.tick(threads)
 
-    def used(self, memory: ShadowedSpace, offsets: np.ndarray, actor: Actor) -> None:
-        """A thread has a copy read a map."""
+    def used(self, memory: ShadowedSpace, offsets: np.ndarray, actor: Actor) -> np.ndarray | None:
+        """A thread has a copy read a map.  Gives the granules of one that the kernel has written."""
         cells, _ = memory.shadow.cells(offsets[::_STEP], 8 * _STEP)
         actor = Actor(actor.clocks, np.full(len(cells), actor.threads[0]), actor.site, actor.batch)
         words = memory.shadow.writers[cells]
-        if words.any():
-            self.rules.check_map(memory, cells, actor, self._published(int(offsets[0]), words, actor))
+        if not words.any():
+            return None
+        self.rules.check_map(memory, cells, actor, self._published(int(offsets[0]), words, actor))
+        return cells
 
     def _published(self, offset: int, words: np.ndarray, actor: Actor) -> np.ndarray:
         """The mask of writes that were released before an acquire of the map that comes before this."""

@@ -28,6 +28,8 @@ class Noted:
     granule: int
     column: int | None = None
     """Of the readers; None: the granules are written."""
+    base: int = 0
+    """What the numbers of agents begin at, where the shadow counts those of all clusters."""
 
     def settle(
         self, agents: np.ndarray | int, clocks: np.ndarray | int, site: int, chosen: np.ndarray | None = None
@@ -39,7 +41,7 @@ class Noted:
         same = old.take(self.cells) == self.words
         if chosen is not None:
             same &= chosen if len(chosen) == len(same) else np.repeat(chosen, len(same) // len(chosen))
-        new = pack(site, agents, clocks)
+        new = pack(site, self.base + agents, clocks)
         if new.size == 1:
             old[self.cells[same] if np.count_nonzero(same) < len(same) else self.cells] = new
             return
@@ -71,6 +73,7 @@ class PendingOp:
     actor: Actor
     reads: list[Noted] = field(default_factory=list)
     writes: list[Noted] = field(default_factory=list)
+    """With tensor maps, which are read until the end as well."""
 
 
 class PendingOps:
@@ -97,9 +100,17 @@ class PendingOps:
         cells, count = memories[1].shadow.cells(target.offsets, target.size)
         self._write(pending_op, memories[1], cells, replace(actor, threads=np.repeat(actor.threads, count)))
 
-    def transfer(self, operation: Operation, actor: Actor, memory_of: Any) -> None:
-        """A bulk copy of one thread."""
+    def transfer(
+        self,
+        operation: Operation,
+        actor: Actor,
+        memory_of: Any,
+        map_: tuple[ShadowedSpace, np.ndarray] | None,
+    ) -> None:
+        """A bulk copy of one thread; `map_` are the granules of its tensor map, where the kernel has written that."""
         pending_op = self._begin(operation, actor)
+        if map_ is not None:
+            pending_op.writes.append(self._note_read(*map_, actor, ("map", int(actor.threads[0]))))
         for extent in operation.reads:
             if not len(extent.offsets):
                 continue
@@ -158,7 +169,11 @@ class PendingOps:
         for noted in (*pending_op.reads, *pending_op.writes):
             if noted.column is not None or noted.memory.space is barrier[0]:
                 noted.settle(column, phase + 1, pending_op.actor.site.number)
-        pending_op.writes = [noted for noted in pending_op.writes if noted.memory.space is not barrier[0]]
+        pending_op.writes = [
+            noted
+            for noted in pending_op.writes
+            if noted.column is None and noted.memory.space is not barrier[0]
+        ]
         if not pending_op.writes:
             del self.pending_ops[id(operation)]
 
@@ -228,10 +243,22 @@ class PendingOps:
         if not self.rules.is_known_writer(memory, cells, actor):
             self.rules.check_writers(memory, cells, actor, "reads", None)
             self.rules.check_written(memory, cells, actor)
+        pending_op.reads.append(self._note_read(memory, cells, actor, column))
+
+    def _note_read(
+        self, memory: ShadowedSpace, cells: np.ndarray, actor: Actor, column: tuple[str, int]
+    ) -> Noted:
+        """An operation begins to read granules."""
         number = memory.shadow.column(*column)
         words = self.rules.words(memory, actor, PENDING + self._count)
         memory.shadow.readers[number, cells] = words
-        pending_op.reads.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule, number))
+        return Noted(
+            memory, cells, words, actor.threads, memory.shadow.granule, number, self._base(memory, actor)
+        )
+
+    @staticmethod
+    def _base(memory: ShadowedSpace, actor: Actor) -> int:
+        return 0 if memory.shared else actor.clocks.base
 
     def _write(self, pending_op: PendingOp, memory: ShadowedSpace, cells: np.ndarray, actor: Actor) -> None:
         self.rules.check_earlier(memory, cells, actor, "writes")
@@ -240,4 +267,5 @@ class PendingOps:
         words = self.rules.words(memory, actor, PENDING + self._count)
         memory.shadow.writers[cells] = words
         memory.shadow.written(cells)
-        pending_op.writes.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule))
+        base = self._base(memory, actor)
+        pending_op.writes.append(Noted(memory, cells, words, actor.threads, memory.shadow.granule, base=base))

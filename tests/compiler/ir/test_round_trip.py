@@ -163,6 +163,10 @@ tt.func @copies(%x: !tt.ptr<f16>, %i: i32, %c: i1, %map: !tt.tensordesc<tensor<1
     scf.yield
   }
   ttng.inval_barrier %barriers, tiles=[%buffers]
+  %place: i32 = ttng.claim_maps {maps = 1}
+  %made: !tt.tensordesc<tensor<16xf16>> = ttng.make_tensor_map %place, %x, shape=[%i] {number = 0, swizzle = 0, element = "f16"}
+  ttng.acquire_maps %made
+  ttng.release_maps %place
   tt.return
 }
 """

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kbuild.compiler.lower.core.emit import LAZY_DEPTH
+from kbuild.compiler.lower.memory.global_memory import MIN_PIECES
 from tests.compiler.lower.kernels import RANGE, assert_in_order, llir, pointers, ptx
 
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
@@ -58,6 +59,20 @@ def test_a_mask_that_cuts_anywhere_is_per_element():
     text = ptx(masked.replace("slt", "ne"), f"{X}, %n: i32")
     assert text.count("st.global.b32") == 8 and "v4" not in text
     assert ptx(masked, f"{X}, %n: i32 {{divisibility = 16}}").count("st.global.v4.b32") == 2
+
+
+@pytest.mark.parametrize("size", [4096, 16384])
+def test_threads_without_a_vector_that_is_cut_go_around_single_elements(size):
+    """Where these are many: 3 of each vector, at its address."""
+    stored = MASK + pointers("x", "f32") + "  tt.store %x_p, %v, mask=%m\n"
+    stored = stored.replace(
+        "  tt.store", "  %v: tensor<1024xf32, #b> = arith.constant {value = 1.0}\n  tt.store"
+    )
+    text = ptx(stored.replace("1024", str(size)), f"{X}, %n: i32")
+    vectors = size // (4 * 128)
+    ways = 1 + (3 * vectors >= MIN_PIECES)
+    assert text.count("st.global.v4") == ways * vectors and text.count("st.global.b32") == 3 * vectors
+    assert ("bra" in text) == (ways == 2) and text.count("add.s64") <= 1
 
 
 def test_narrow_offsets_are_extended():

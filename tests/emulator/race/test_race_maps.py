@@ -37,9 +37,11 @@ SETUP = """
 COPY = """
     @%p2 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 128;
     @%p2 cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1+1024], [%d1, {0}], [%r2];
+    -late @%p2 tensormap.replace.tile.fill_mode.global.b1024.b32 [%d1], 0;
     again:
     mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0;
     @!%p3 bra again;
+    +late @%p2 tensormap.replace.tile.fill_mode.global.b1024.b32 [%d1], 0;
 """
 # Thread 0 makes a map in global memory, thread 32 uses it.
 MADE = f"""{SETUP}{IN_PLACE}
@@ -104,3 +106,12 @@ def test_a_copy_with_a_fence_publishes_at_once(missing: str) -> None:
     assert {found.kind for found in findings(PUBLISHED, "order", threads=64, schedule="round-robin")} == {
         "tensormap-fence"
     }
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "round-robin", "reverse"])
+def test_a_map_is_not_written_again_before_the_copies_by_it_have_ended(schedule: str) -> None:
+    assert not findings(MADE, threads=64, schedule=schedule)
+    (found,) = findings(MADE, "late", threads=64, schedule=schedule)
+    assert found.kind == "race" and "writes global address" in found.message
+    assert found.instruction is not None and found.instruction.opcode == "tensormap"
+    assert found.other is not None and found.other.name.startswith("cp.async.bulk.tensor")

@@ -404,3 +404,34 @@ def test_readers_in_crowds_stay_in_order_when_granules_are_split() -> None:
     crowd.split(2)
     places, words = crowd.among(np.array([2, 3, 6]))
     assert list(zip(places, words >> 40)) == [(0, 10), (0, 20), (1, 10), (1, 20), (2, 30)]
+
+
+STORED = """
+    mov.u32 %r1, buffer;
+    mov.u32 %r2, %ctaid.x;
+    setp.ne.u32 %p1, %r_tid, 0;
+    @%p1 bra done;
+    setp.eq.u32 %p2, %r2, 0;
+    @%p2 bra reader;
+    mov.u32 %r3, 7;
+    st.shared.v4.b32 [%r1], {%r3, %r3, %r3, %r3};
+    fence.proxy.async.shared::cta;
+    cp.async.bulk.global.shared::cta.bulk_group [%d_y], [%r1], 16;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+    +flag st.release.gpu.global.b32 [%d_x], 1;
+    bra done;
+    reader:
+    +flag ld.acquire.gpu.global.b32 %r4, [%d_x];
+    +flag setp.ne.u32 %p3, %r4, 1;
+    +flag @%p3 bra reader;
+    ld.global.b32 %r5, [%d_y];
+    done:
+"""
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "round-robin"])
+def test_a_bulk_store_is_of_the_program_that_waited_for_it(schedule: str) -> None:
+    assert not findings(STORED, threads=32, grid=2, schedule=schedule)
+    found = findings(STORED, "flag", threads=32, grid=2, schedule=schedule)
+    assert {finding.kind for finding in found} == {"race"}

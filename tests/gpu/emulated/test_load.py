@@ -93,6 +93,33 @@ def test_types_that_numpy_lacks(driver: FakeDriver) -> None:
         kernel[1](driver.empty(64, np.float32), Array(), 1.0, 64)
 
 
+@on_fake_gpu()
+def test_maps_that_a_kernel_makes_of_addresses_in_tables(driver: FakeDriver) -> None:
+    """No launcher brings anything for them; each launch finds the places free again."""
+    artifact = compiled(
+        driver,
+        "dot_of_tables",
+        ROOT / "tests/zoo/kernels/descriptors.py",
+        signature={"inputs": "*i64:16", "outputs": "*i64:16", "rows": "i32", "K": "i32"},
+        constexprs={"TILE": 64, "INTO": "outputs"},
+        target="sm_90",
+    )
+    assert "tensormap.replace" in artifact.asm["ptx"] and len(artifact.metadata.params) == 4
+    kernel = kbuild.load(artifact)
+    for rows, k in ((100, 72), (64, 200)):
+        rng = np.random.default_rng(rows)
+        x, y = (rng.integers(-2, 3, (count, k)).astype(np.float16) for count in (rows, 64))
+        arrays, out = [driver.array(x), driver.array(y)], driver.empty((128, 64), np.float32)
+        tables = [
+            driver.array(np.array([array.pointer for array in table], np.int64))
+            for table in (arrays, [out] * 3)
+        ]
+        for grid in (1, 3):
+            kernel[grid](*tables, rows, k)
+            found = out.copy_to_host()[:rows]
+            np.testing.assert_array_equal(found, x.astype(np.float32) @ y.astype(np.float32).T)
+
+
 MISTAKES: dict[str, tuple[Any, str]] = {
     "an array too few": (lambda x, y: (x, y, 2.0), "missing a required argument: 'n'"),
     "a constant": (

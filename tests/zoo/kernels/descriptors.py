@@ -121,3 +121,94 @@ def write_again(x, out, sums, rows, columns, pitch, TILE: tl.constexpr):
             total.atomic_add([0, column + TILE], right)
     tl.debug_barrier()
     target.store([0, 0], tl.zeros((TILE, TILE), out.dtype.element_ty))
+
+
+@triton.jit
+def dot_grouped(
+    a, b, c, starts, sizes, groups, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr
+):
+    """Dots of pairs of matrices of different sizes, which lie at `starts` of `a`, `b` and `c`; for each pair `sizes`
+    has M, N and K, and the pitches of the three."""
+    tile, end = tl.program_id(0), 0
+    for group in range(groups):
+        M, N, K = tl.load(sizes + 6 * group), tl.load(sizes + 6 * group + 1), tl.load(sizes + 6 * group + 2)
+        across = tl.cdiv(N, TILE_N)
+        begin, end = end, end + tl.cdiv(M, TILE_M) * across
+        if tile < end:
+            x = a + tl.load(starts + 3 * group)
+            y = b + tl.load(starts + 3 * group + 1)
+            z = c + tl.load(starts + 3 * group + 2)
+            pitch = tl.load(sizes + 6 * group + 5)
+            left = tl.make_tensor_descriptor(x, [M, K], [tl.load(sizes + 6 * group + 3), 1], [TILE_M, TILE_K])
+            right = tl.make_tensor_descriptor(
+                y, [N, K], [tl.load(sizes + 6 * group + 4), 1], [TILE_N, TILE_K]
+            )
+            while tile < end:
+                row, column = (tile - begin) // across * TILE_M, (tile - begin) % across * TILE_N
+                acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+                for k in range(0, K, TILE_K):
+                    acc += tl.dot(left.load([row, k]), right.load([column, k]).T)
+                i, j = row + tl.arange(0, TILE_M), column + tl.arange(0, TILE_N)
+                inside = (i < M)[:, None] & (j < N)[None, :]
+                tl.store(z + i[:, None] * pitch + j[None, :], acc.to(tl.float16), mask=inside)
+                tile += tl.num_programs(0)
+
+
+@triton.jit
+def add_grouped(x, out, starts, sizes, groups, TILE: tl.constexpr):
+    """Adds one to matrices of different sizes, which lie at `starts` of `x` and are put there in `out`; `sizes` has
+    their rows, columns and pitches."""
+    for group in range(groups):
+        rows, columns = tl.load(sizes + 3 * group), tl.load(sizes + 3 * group + 1)
+        pitch, start = tl.load(sizes + 3 * group + 2), tl.load(starts + group)
+        source = tl.make_tensor_descriptor(x + start, [rows, columns], [pitch, 1], [TILE, TILE])
+        for row in range(tl.program_id(0) * TILE, rows, tl.num_programs(0) * TILE):
+            for column in range(0, columns, TILE):
+                i, j = row + tl.arange(0, TILE), column + tl.arange(0, TILE)
+                inside = (i < rows)[:, None] & (j < columns)[None, :]
+                tile = source.load([row, column]) + 1
+                tl.store(out + start + i[:, None] * pitch + j[None, :], tile, mask=inside)
+
+
+@triton.jit
+def double_batches(x, out, sums, batches, rows, columns, TILE: tl.constexpr):
+    """Twice of each matrix of an array of them, and the sum of all."""
+    total = tl.make_tensor_descriptor(sums, [rows, columns], [columns, 1], [TILE, TILE])
+    for batch in range(tl.program_id(0), batches, tl.num_programs(0)):
+        start = batch * rows * columns
+        source = tl.make_tensor_descriptor(x + start, [rows, columns], [columns, 1], [TILE, TILE])
+        target = tl.make_tensor_descriptor(out + start, [rows, columns], [columns, 1], [TILE, TILE])
+        for row in range(0, rows, TILE):
+            for column in range(0, columns, TILE):
+                tile = source.load([row, column])
+                target.store([row, column], tile * 2)
+                total.atomic_add([row, column], tile)
+
+
+@triton.jit
+def dot_batches(a, b, c, starts, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    """One tile of one of several dots, which lie where a table says."""
+    batch, row, column = tl.program_id(2), tl.program_id(0) * TILE_M, tl.program_id(1) * TILE_N
+    left = tl.make_tensor_descriptor(a + tl.load(starts + batch), [M, K], [K, 1], [TILE_M, TILE_K])
+    right = tl.make_tensor_descriptor(b + tl.load(starts + batch), [N, K], [K, 1], [TILE_N, TILE_K])
+    acc = tl.zeros((TILE_M, TILE_N), tl.float32)
+    for k in range(0, K, TILE_K):
+        acc += tl.dot(left.load([row, k]), right.load([column, k]).T)
+    i, j = row + tl.arange(0, TILE_M), column + tl.arange(0, TILE_N)
+    tl.store(c + batch * M * N + i[:, None] * N + j[None, :], acc, mask=(i < M)[:, None] & (j < N)[None, :])
+
+
+@triton.jit
+def dot_of_tables(inputs, outputs, rows, K, TILE: tl.constexpr, INTO: tl.constexpr):
+    """Dots of arrays whose addresses are in a table, to one whose address is in the same one, or another."""
+    x = tl.load(inputs).to(tl.pointer_type(tl.float16))
+    y = tl.load(inputs + 1).to(tl.pointer_type(tl.float16))
+    out = tl.load((inputs if INTO == "inputs" else outputs) + 2).to(tl.pointer_type(tl.float32))
+    left = tl.make_tensor_descriptor(x, [rows, K], [K, 1], [TILE, TILE])
+    right = tl.make_tensor_descriptor(y, [TILE, K], [K, 1], [TILE, TILE])
+    i = tl.arange(0, TILE)
+    for row in range(0, rows, TILE):
+        acc = tl.zeros((TILE, TILE), tl.float32)
+        for k in range(0, K, TILE):
+            acc += tl.dot(left.load([row, k]), right.load([0, k]).T)
+        tl.store(out + (row + i)[:, None] * TILE + i[None, :], acc)

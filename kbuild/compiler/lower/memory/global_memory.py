@@ -111,6 +111,10 @@ def vector_axis(emit: Emitter, pointer: Value, width: int) -> int:
     return fitting[0]
 
 
+MIN_PIECES = 32
+"""Stores of single elements from which on threads without any go around them."""
+
+
 # Loads
 
 
@@ -257,30 +261,61 @@ def lower_store(emit: Emitter, op: Store) -> None:
     element = pointee_of(op.ptr)
     width = vector_width(emit, op.ptr, op.mask, cut=True)
     cut = width > vector_width(emit, op.ptr, op.mask)
-    values = emit.registers(op.value)
     masks = emit.registers(op.mask) if op.mask is not None else None
     owner, unique = writers(emit, op.ptr.type)
     others = _stored_next(emit, op)
-    for start in range(0, len(values), width):
-        if start not in unique:
-            continue
-        own = masks[start : start + width] if masks is not None else ["true"]
-        whole = emit.all_of([owner, own[-1] if cut else own[0]])
-        for other, kind in others:
-            to_words(emit, other[start : start + width], kind)
-        # The values first: what their loads compute for addresses, the store's own addresses may share.
-        words = to_words(emit, values[start : start + width], element)
-        if whole != "false":
+    starts = [start for start in range(0, len(emit.registers(op.value)), width) if start in unique]
+    if not cut or masks is None or (width - 1) * len(starts) < MIN_PIECES:
+        for start in starts:
+            for other, kind in others:
+                to_words(emit, other[start : start + width], kind)
+            own = masks[start : start + width] if masks is not None else ["true"]
+            _store(emit, op, element, start, width, own, owner, cut)
+        return
+    # Where masks cut none of a thread's vectors, as in all tiles but the last and in tensors whose rows are whole
+    # vectors, it goes another way than around each single element.
+    is_cut = "false"
+    for start in starts:
+        whole = emit.instruction(f"xor i1 {masks[start + width - 1]}, true")
+        is_cut = emit.instruction(f"or i1 {is_cut}, {emit.all_of([owner, masks[start], whole])}")
+    is_whole = emit.instruction(f"xor i1 {is_cut}, true")
+    for start in starts:
+        to_words(emit, emit.registers(op.value)[start : start + width], element)
+    for condition, pieces in ((is_cut, True), (is_whole, False)):
+        with emit.when(condition):
+            for start in starts:
+                own = masks[start : start + width]
+                _store(emit, op, element, start, width, own, owner, cut, pieces)
+
+
+def _store(
+    emit: Emitter,
+    op: Store,
+    element: Type,
+    start: int,
+    width: int,
+    own: Sequence[str],
+    owner: str,
+    cut: bool,
+    pieces: bool = True,
+) -> None:
+    """Store a vector, or the first elements of one that the mask cuts."""
+    values = emit.registers(op.value)
+    whole = emit.all_of([owner, own[-1] if cut else own[0]])
+    # The values first: what their loads compute for addresses, the store's own addresses may share.
+    words = to_words(emit, values[start : start + width], element)
+    if whole != "false":
+        base, offset = address(emit, op.ptr, start)
+        _store_vector(emit, op, access_of(element, width), base, offset, whole, words)
+    if pieces and cut and own[-1] != "true" and own[0] != "false":
+        alone = emit.instruction(f"xor i1 {own[-1]}, true")
+        for place, mask in enumerate(own[:-1]):
             base, offset = address(emit, op.ptr, start)
-            _store_vector(emit, op, access_of(element, width), base, offset, whole, words)
-        if cut and own[-1] != "true" and own[0] != "false":
-            alone = emit.instruction(f"xor i1 {own[-1]}, true")
-            for place, mask in enumerate(own[:-1]):
-                base, offset = address(emit, op.ptr, start + place)
-                word = to_words(emit, values[start + place : start + place + 1], element)
-                guard = emit.all_of([owner, mask, alone])
-                if guard != "false":
-                    _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)
+            offset += place * memory_bits(element) // 8
+            word = to_words(emit, values[start + place : start + place + 1], element)
+            guard = emit.all_of([owner, mask, alone])
+            if guard != "false":
+                _store_vector(emit, op, access_of(element, 1), base, offset, guard, word)
 
 
 def _stored_next(emit: Emitter, op: Store) -> list[tuple[Sequence[str], Type]]:

@@ -1,5 +1,5 @@
 """Loads that TMA can do, and the tensor maps that describe them: arguments of the kernel that the launcher
-makes from others.
+makes from others, or `own_maps` where it cannot.
 
     tt.func @kernel(%x: !tt.ptr<f16>, %m: i32, %k: i32, %stride: i64,
                     %x_map: !tt.tensordesc<tensor<64x64xf16>> {tensor_map = "#0 #1,#2 #3", swizzle = 128})
@@ -18,7 +18,7 @@ from typing import Any
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.analysis.bases import may_be_written
-from kbuild.compiler.ir.core import Func, Value
+from kbuild.compiler.ir.core import Func, Op, Value
 from kbuild.compiler.ir.types import (
     BF16,
     F16,
@@ -37,19 +37,21 @@ from kbuild.compiler.ops.elementwise import Constant, ExtSI
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, MakeTensorDescriptor, Trans
+from kbuild.compiler.transforms.gpu.pipeline.own_maps import ALIGNMENT, can_make, make_map
 from kbuild.tensor_map import MapSources, number_of
 
-ALIGNMENT = 16
-"""Bytes that divide strides, and where boxes begin in their rows."""
+MADE = ", which the kernel makes"
+"""What is noted of maps that the launcher does not make."""
 FAR = 1 << 30
 """The stride, in elements, of an axis of one element."""
 
 
 def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> str:
-    """Why TMA cannot bring a load into a tile by a map that the launcher can make; empty where it can.
+    """Why TMA cannot bring a load into a tile by a map that the launcher or the kernel can make; empty where it can.
 
     It does not see what the kernel itself has written there before, short of a fence: so not from arrays that
-    are written.  And it stops the kernel where a box does not begin at a unit of 16 bytes.
+    are written, of which those from different tables of addresses are taken for different ones.  And it stops the
+    kernel where a box does not begin at a unit of 16 bytes.
     """
     unreadable = "no dot of warpgroups reads it as it is in memory"
     if tile.layout.rank != 2 or tile.layout.shape != tile.tile_shape or max(tile.tile_shape) > MAX_BOX_SIZE:
@@ -58,11 +60,14 @@ def tma_obstacle(load: Load, tile: MemDescType, func: Func, info: AxisInfo) -> s
     if (
         load.desc is None
         or not isinstance(load.desc.op, MakeTensorDescriptor)
-        or may_be_written(load.desc.op.base, func)
+        or may_be_written(load.desc.op.base, func, tables=True)
+        or not _is_matrix(load)
     ):
         return unreadable
-    if _sources(load, func) is None or mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
+    if mode is None or mode[0] == 0 or mode[1] != is_transposed(load):
         return unreadable
+    if not (is_made_outside(load, func) or can_make(load, _made(load))):
+        return "neither its launcher can make its map nor the kernel, once for several runs of the loop"
     elements = unit_elements(load.result.type)
     if info.get(load.indices[-1]).divisibility[0] % elements:
         return f"where its rows begin is not known to be divisible by {elements}"
@@ -79,16 +84,21 @@ def is_transposed(load: Load) -> bool:
     return bool(load.axes) and load.axes[-2] > load.axes[-1]
 
 
-def _sources(load: Load, func: Func) -> MapSources | None:
-    """Base, sizes, and strides but the last: arguments by their numbers, or constants; None where they are
-    neither."""
+def is_made_outside(load: Load, func: Func) -> bool:
+    """Whether the launcher can make the map of a load of a matrix."""
+    return _is_matrix(load) and sources_of(_made(load), func) is not None
+
+
+def _made(load: Load) -> MakeTensorDescriptor:
     make = load.desc.op if load.desc is not None else None
-    if not isinstance(make, MakeTensorDescriptor) or not _can_pad(make) or len(make.shape) < 2:
-        return None
-    rank = len(make.shape)
-    if sorted(load.axes or range(rank)) != [rank - 2, rank - 1]:
-        return None
-    return sources_of(make, func)
+    assert isinstance(make, MakeTensorDescriptor), "the load was chosen by it"
+    return make
+
+
+def _is_matrix(load: Load) -> bool:
+    """Whether a load is of the last two axes of a tensor, beyond which TMA can fill what it should."""
+    make, rank = _made(load), len(_made(load).shape)
+    return _can_pad(make) and rank > 1 and sorted(load.axes or range(rank)) == [rank - 2, rank - 1]
 
 
 def _can_pad(make: MakeTensorDescriptor) -> bool:
@@ -124,19 +134,29 @@ def _source(value: Value, func: Func) -> str | None:
 
 
 def add_tensor_map(func: Func, load: Load, tile: MemDescType, parts: int = 1) -> Value:
-    """The argument that is the map of a load; one for all loads that go by the same one.  Its boxes have all
-    rows of the tile, or so many `parts` of them each."""
-    sources, mode = _sources(load, func), wgmma_mode(tile.layout, bit_width(tile))
-    assert sources is not None and mode is not None and load.desc is not None, "the load was chosen by them"
+    """The map of a load, an argument or made by the kernel; one for all loads that go by the same one.  Its boxes
+    have all rows of the tile, or so many `parts` of them each."""
+    make, mode = _made(load), wgmma_mode(tile.layout, bit_width(tile))
+    assert mode is not None, "the load was chosen by it"
     *outer, rows, columns = block_shape(load)
     box = TensorType((*outer, rows // parts, min(columns, mode[0] * 8 // bit_width(tile))), tile.element)
     hints: dict[str, Any] = {"swizzle": mode[0]}
-    assert isinstance(load.desc.op, MakeTensorDescriptor)
-    if load.desc.op.padding == "nan":
+    if make.padding == "nan":
         hints["fill"] = "nan"
     if element_of(load.result.type) == F32 and is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
-    return map_argument(func, sources, box, hints)
+    return map_of(func, load, make, box, hints)
+
+
+def map_of(
+    func: Func, access: Op, make: MakeTensorDescriptor, box: TensorType, hints: Mapping[str, Any]
+) -> Value:
+    """The map of boxes for an access by a descriptor: an argument where the launcher can make it."""
+    sources = sources_of(make, func)
+    if sources is not None:
+        return map_argument(func, sources, box, hints)
+    element = hints.get("rounding") or hints.get("element") or str(box.element)
+    return make_map(func, access, make, box, hints["swizzle"], element)
 
 
 def block_shape(load: Load) -> tuple[int, ...]:
@@ -176,6 +196,11 @@ def is_read_as_tf32(value: Value) -> bool:
     return True
 
 
+def note_of(load: Load, map_: Value) -> str:
+    """By which map TMA does a load."""
+    return f"{load.result.name or 'a load'}: by {map_.name}" + MADE * (map_.op is not None)
+
+
 def note_maps(
     func: Func,
     loads: Sequence[Load],
@@ -191,8 +216,7 @@ def note_maps(
         name = load.result.name or "a load"
         if load in maps:
             notes.append(
-                f"{name}: by {maps[load].name}"
-                + ", by all programs of a cluster together" * (load in together)
+                note_of(load, maps[load]) + ", by all programs of a cluster together" * (load in together)
             )
         elif load.desc is not None and load in obstacles:
             notes.append(f"{name}: {obstacles[load]}")

@@ -32,8 +32,8 @@ from kbuild.compiler.ops.tensor import Load, MakeTensorDescriptor
 from kbuild.compiler.transforms._support.layout_flow import tensor_type
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import ELEMENTS, MAX_BOXES, tile_for
 from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
+from kbuild.compiler.transforms.gpu.pipeline.own_maps import can_make
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_read_as_tf32, sources_of, unit_elements
-from kbuild.tensor_map import MapSources
 
 MIN_ELEMENTS = 8
 """Elements of a thread from which on a barrier is worth making."""
@@ -47,7 +47,6 @@ class CopyableLoad:
 
     op: Load
     make: MakeTensorDescriptor
-    sources: MapSources
     tile: MemDescType
     box: TensorType
     """The box that one instruction copies; of rank 2 at least."""
@@ -116,7 +115,7 @@ def _large_loads(func: Func) -> list[Load]:
 
 def _possible(loads: Sequence[Load], func: Func, info: AxisInfo) -> list[CopyableLoad]:
     """Those that TMA can do."""
-    written = written_bases(func)
+    written = written_bases(func, tables=True)
     if written is None:
         return []
     found = (_copyable(load, func, info, written) for load in loads)
@@ -133,8 +132,13 @@ def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> Co
     assert isinstance(type_, TensorType)
     if not isinstance(make, MakeTensorDescriptor) or make.recognised or not _is_in_order(load, make):
         return None
-    sources, base = sources_of(make, func), base_of(make.base)
-    if sources is None or base is None or base in written or str(type_.element) not in ELEMENTS:
+    sources, base = sources_of(make, func), base_of(make.base, tables=True)
+    if (
+        (sources is None and not can_make(load, make))
+        or base is None
+        or base in written
+        or str(type_.element) not in ELEMENTS
+    ):
         return None
     if make.padding == "nan" and type_.element not in (F16, BF16, F32, F64):
         return None
@@ -149,7 +153,7 @@ def _copyable(load: Load, func: Func, info: AxisInfo, written: set[Value]) -> Co
     elif element_of(type_) == F32 and is_read_as_tf32(load.result):
         hints["rounding"] = "tf32"
     thin = len(make.shape) - len(box.shape)
-    return CopyableLoad(load, make, sources, tile, TensorType((*[1] * thin, *box.shape), box.element), hints)
+    return CopyableLoad(load, make, tile, TensorType((*[1] * thin, *box.shape), box.element), hints)
 
 
 def _is_in_order(load: Load, make: MakeTensorDescriptor) -> bool:

@@ -26,7 +26,7 @@ from kbuild.compiler.ops.nvidia import WaitBarrier, WarpGroupDot
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import replace_uses, tile_of
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import tma_obstacle
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import is_made_outside, tma_obstacle
 from kbuild.compiler.transforms.gpu.warp_specialize.ring import Ring, enclosing_loops
 
 
@@ -36,7 +36,11 @@ def kept_loads(func: Func, loop: For, info: AxisInfo) -> list[Load]:
     if not isinstance(outer, For):
         return []
     loads = [op for op in outer.body if isinstance(op, Load) and _is_kept(op, loop)]
-    return [load for load in loads if not tma_obstacle(load, tile_of(load), func, info)]
+    return [
+        load
+        for load in loads
+        if not tma_obstacle(load, tile_of(load), func, info) and is_made_outside(load, func)
+    ]
 
 
 def _is_kept(load: Load, loop: For) -> bool:

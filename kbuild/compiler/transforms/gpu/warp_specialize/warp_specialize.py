@@ -42,7 +42,12 @@ from kbuild.compiler.transforms.gpu.pipeline.async_copy import tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import other_bytes
 from kbuild.compiler.transforms.gpu.pipeline.loads import feeds_sum_in_place, pipelined_loads
 from kbuild.compiler.transforms.gpu.pipeline.schedule import MIN_STAGES, fitting_stages
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import add_tensor_map, note_maps, tma_obstacle
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import (
+    add_tensor_map,
+    is_made_outside,
+    note_maps,
+    tma_obstacle,
+)
 from kbuild.compiler.transforms.gpu.warp_specialize.clusters import row_parts, shared_loads, unused
 from kbuild.compiler.transforms.gpu.warp_specialize.kept import consume_kept, kept_loads
 from kbuild.compiler.transforms.gpu.warp_specialize.producer import Skeleton
@@ -87,7 +92,10 @@ def _specialize(func: Func, loop: For, target: Target) -> None:
     if not loads:
         return
     info = AxisInfo(func)
-    if any(tma_obstacle(load, tile, func, info) for load, tile in tiles.items()):
+    if any(
+        tma_obstacle(load, tile, func, info) or not is_made_outside(load, func)
+        for load, tile in tiles.items()
+    ):
         return
     kept = kept_loads(func, loop, info)
     skeleton = Skeleton(loop, [index for load in (*loads, *kept) for index in load.indices])

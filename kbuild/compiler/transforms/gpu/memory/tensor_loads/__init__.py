@@ -42,7 +42,7 @@ from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 from kbuild.compiler.transforms.gpu.memory.tensor_loads.threads import load_by_threads
 from kbuild.compiler.transforms.gpu.pipeline.loads import forget_descriptor
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_argument
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_of, note_of
 from kbuild.compiler.transforms.gpu.pipeline.unpipelined import CopyableLoad, copyable_loads
 from kbuild.targets.target import Target
 
@@ -193,11 +193,11 @@ class _Copies:
         self.build.add(BarrierExpect(barrier, true, size))
         notes: list[str] = []
         for load, tile, place_ in zip(self.loads, tiles, indices):
-            map_ = map_argument(self.func, load.sources, load.box, load.hints)
+            map_ = map_of(self.func, load.op, load.make, load.box, load.hints)
             copy = AsyncTmaCopyGlobalToLocal(map_, tile, barrier, true, place_)
             copy.loc = load.op.loc
             self.build.add(copy)
-            notes.append(f"{load.op.result.name or 'a load'}: by {map_.name}")
+            notes.append(note_of(load.op, map_))
         build = Builder.before(end)
         build.add(WaitBarrier(barrier, phase, tuple(tiles)))
         if not isinstance(self.block.parent, For | Func):

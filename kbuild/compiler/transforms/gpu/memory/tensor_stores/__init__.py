@@ -39,8 +39,10 @@ from kbuild.compiler.transforms.gpu.memory.tensor_stores.choice import (
     warp_bits,
 )
 from kbuild.compiler.transforms.gpu.memory.tensor_stores.orders import in_loop, just_before, wait_for
-from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import map_argument
+from kbuild.compiler.transforms.gpu.pipeline.own_maps import end_stores
+from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import MADE, map_of
 from kbuild.targets.target import Target
+from kbuild.tensor_map import MapSources
 
 
 @gpu_pass
@@ -62,13 +64,12 @@ def tensor_stores(module: Module, target: Target) -> None:
         else:
             for one in placed:
                 one.give_back_value()
-            notes.append(
-                f"{func.arguments[base].name}: shared memory has no room for its tiles, the threads write them"
-            )
+            notes.append(f"{base.name}: shared memory has no room for its tiles, the threads write them")
     ordered = [placed for placed in everything if placed in chosen]
     waits = [placed.first_waits(ordered) for placed in ordered]
     for placed, before in zip(ordered, waits):
-        notes.append(f"{func.arguments[placed.access.base].name}: written by {placed.finish(before).name}")
+        map_ = placed.finish(before)
+        notes.append(f"{placed.access.base.name}: written by {map_.name}" + MADE * (map_.op is not None))
     if notes:
         func.attrs["tma"] = (*func.attrs.get("tma", ()), *dict.fromkeys(notes))
     for op in list(func.body.walk()):
@@ -88,7 +89,9 @@ class Placed:
         self.outermost = ancestor_in(home, access.op)
         self.around = False
         """Whether the tile lives around all loops."""
-        bits = warp_bits(access) if _warps_run_free(home) else ()
+        # Copies by a map that the kernel makes are one thread's.
+        is_given = isinstance(access.tensor, MapSources)
+        bits = warp_bits(access) if is_given and _warps_run_free(home) else ()
         box = box_of_warp(access, bits) if bits else None
         self.box, self.warp_bits = (box, bits) if box is not None else (access.box, ())
         self.tile: LocalAlloc | None = None
@@ -173,7 +176,9 @@ class Placed:
         build.add(LocalStore(op.value, self.tile.result))
         zero = build.add(Constant.of(0, I32)).result
         indices = (*[zero] * (self.box.rank - len(access.indices)), *access.indices)
-        map_ = map_argument(self.func, access.sources, self.box, access.hints)
+        map_ = map_of(self.func, op, access.make, self.box, access.hints)
+        if map_.op is not None:
+            end_stores(self.func, map_)
         there = _is_there(build, access)
         build.add(
             AsyncTmaCopyLocalToGlobal(map_, self.tile.result, there, indices, access.kind, self.warp_bits)

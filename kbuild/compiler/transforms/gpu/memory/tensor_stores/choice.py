@@ -23,7 +23,7 @@ from kbuild.compiler.layout import LinearLayout, axis_bits, unswizzled, wgmma_sh
 from kbuild.compiler.layout.boxes import MAX_BOX_SIZE
 from kbuild.compiler.ops.control import Call
 from kbuild.compiler.ops.gpu import AsyncCopyGlobalToLocal
-from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
+from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, MakeTensorMap
 from kbuild.compiler.ops.tensor import (
     Atomic,
     AtomicRMW,
@@ -34,6 +34,7 @@ from kbuild.compiler.ops.tensor import (
     Store,
 )
 from kbuild.compiler.transforms._support.layout_flow import without_conversions
+from kbuild.compiler.transforms.gpu.pipeline.own_maps import can_make
 from kbuild.compiler.transforms.gpu.pipeline.tensor_maps import sources_of, unit_elements
 from kbuild.tensor_map import MapSources, number_of
 
@@ -51,17 +52,15 @@ class CopyableStore:
 
     op: Store | AtomicRMW
     make: MakeTensorDescriptor
-    sources: MapSources
+    base: Value
+    """The argument at whose array, or from whose table of addresses, the tensor is."""
+    tensor: MapSources | tuple[Value, ...]
+    """What the launcher or the kernel makes its map of."""
     tile: MemDescType
     """The type of the tile that the value is put into."""
     box: TensorType
     """The box that one instruction copies; of rank 2 at least."""
     hints: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def base(self) -> int:
-        """The number of the argument that is the tensor's base."""
-        return number_of(self.sources.base)
 
     @property
     def value(self) -> Value:
@@ -106,13 +105,20 @@ def possible(func: Func) -> list[CopyableStore]:
         if isinstance(op, Atomic) and op not in found and op.sem in ("release", "acq_rel"):
             return []
         if isinstance(op, Load | PointerWrite) and op not in found:
-            touched.add(base_of(op.ptr))
+            touched.add(base_of(op.ptr, tables=True))
         elif isinstance(op, AsyncCopyGlobalToLocal):
-            touched.add(base_of(op.src))
+            touched.add(base_of(op.src, tables=True))
         elif isinstance(op, AsyncTmaCopyGlobalToLocal):
-            sources = MapSources.parse(func.argument_hints[op.desc.index]["tensor_map"])
-            touched.add(func.arguments[number_of(sources.base)])
-    return [access for access in found.values() if not touched & {None, func.arguments[access.base]}]
+            touched.add(_base_of_map(op.desc, func))
+    return [access for access in found.values() if not touched & {None, access.base}]
+
+
+def _base_of_map(map_: Value, func: Func) -> Value | None:
+    """The argument at whose array, or from whose table of addresses, the tensor of a map is."""
+    if isinstance(map_.op, MakeTensorMap):
+        return base_of(map_.op.base, tables=True)
+    sources = MapSources.parse(func.argument_hints[map_.index]["tensor_map"])
+    return func.arguments[number_of(sources.base)]
 
 
 def _access(op: Op, func: Func) -> CopyableStore | None:
@@ -124,10 +130,11 @@ def _access(op: Op, func: Func) -> CopyableStore | None:
     ):
         return None
     make, type_ = op.desc.op, op.value.type
-    sources = sources_of(make, func)
+    sources, base = sources_of(make, func), base_of(make.base, tables=True)
     assert isinstance(type_, TensorType)
     if (
-        sources is None
+        base is None
+        or not (sources is not None or can_make(op, make))
         or str(type_.element) not in ELEMENTS
         or (isinstance(op, AtomicRMW) and op.result.users)
     ):
@@ -138,7 +145,7 @@ def _access(op: Op, func: Func) -> CopyableStore | None:
     hints: dict[str, Any] = {"swizzle": swizzle}
     if isinstance(op, AtomicRMW) and op.kind in ("max", "min"):
         hints["element"] = f"s{bit_width(type_)}"
-    return CopyableStore(op, make, sources, tile, box, hints)
+    return CopyableStore(op, make, base, sources or tuple(make.operands), tile, box, hints)
 
 
 def _whole_units(access: CopyableStore, info: AxisInfo) -> bool:

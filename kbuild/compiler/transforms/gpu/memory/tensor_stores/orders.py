@@ -66,7 +66,7 @@ def _conflict(first: CopyableStore, second: CopyableStore) -> bool:
 
 def _apart(first: CopyableStore, second: CopyableStore) -> bool:
     """Whether two accesses of one iteration are to blocks of one descriptor that lie apart."""
-    if first.sources != second.sources or first.tile.tile_shape != second.tile.tile_shape:
+    if first.tensor != second.tensor or first.tile.tile_shape != second.tile.tile_shape:
         return False
     for size, one, other in zip(first.tile.tile_shape, first.indices, second.indices):
         (root, by), (other_root, other_by) = _sum(one), _sum(other)

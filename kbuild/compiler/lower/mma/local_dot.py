@@ -32,7 +32,7 @@ from kbuild.compiler.lower.memory.shared_memory import (
     offset_of,
     thread_offset,
 )
-from kbuild.compiler.lower.mma.dot import Coordinates, multiply_add, places
+from kbuild.compiler.lower.mma.dot import Coordinates, multiply_add, places, serpentine
 from kbuild.compiler.ops.gpu import LocalDot
 
 _ROUND = 512
@@ -45,7 +45,7 @@ _VECTOR_BYTES = 16
 def lower_local_dot(emit: Emitter, op: LocalDot) -> Sequence[str]:
     result, type_ = layout(op.c.type), element_of(op.c.type)
     held = places(result)
-    groups = tiles(list(held), _most_sums(emit, bit_width(type_)))
+    groups = tiles(serpentine(held), _most_sums(emit, bit_width(type_)))
     assert isinstance(op.a.type, MemDescType)
     depth, kind = op.a.type.shape[-1], llvm_type(type_)
     step = min(depth, max(_VECTOR_BYTES * 8 // bit_width(type_), _ROUND // len(groups[0])))
@@ -118,7 +118,9 @@ class _SlicedOperand:
         self.access = shared_access(registers, tile.layout, 8 * self.bytes)
         self.where = places(registers)
         pointer, self.start = descriptor(emit, value)
-        self.place = thread_offset(emit, pointer, self.access.lane, self.access.warp, self.bytes)
+        self.place = thread_offset(
+            emit, pointer, self.access.lane, self.access.warp, self.bytes, self.access.gaps
+        )
         axis = len(tile.shape) - 1 - index
         bits = range(tile.shape[axis].bit_length() - 1)
         unit = [tuple(1 << bit if other == axis else 0 for other in range(len(tile.shape))) for bit in bits]
@@ -139,6 +141,5 @@ class _SlicedOperand:
         reach = self.place.reach
         for image in self.images:
             reach |= image
-        return ThreadOffset(
-            self.place.pointer, self.emit.xor(self.place.base, linear(self.emit, k, self.images)), reach
-        )
+        base = self.emit.xor(self.place.base, linear(self.emit, k, self.images))
+        return ThreadOffset(self.place.pointer, base, reach, self.place.gaps)

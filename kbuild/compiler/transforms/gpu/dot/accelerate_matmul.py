@@ -12,7 +12,7 @@ After:
 Where four warps together can do it (wgmma), the dot becomes `ttng.warp_group_dot`; see `warp_groups`.
 Operands of types that no instruction takes are widened first.
 What is left (f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole
-rows of A and columns of B, or reading them piece by piece where they are long; see `local_dots`.
+rows of A and columns of B, or reading them piece by piece where they are long; see `scalar_dots`, `local_dots`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,7 @@ from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
-from kbuild.compiler.layout import (
-    LinearLayout,
-    blocked,
-    dot_operand,
-    fma_operand,
-    mma_accumulator,
-    thread_grid,
-)
+from kbuild.compiler.layout import dot_operand, mma_accumulator
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import (
     ExtF,
@@ -47,6 +40,7 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_type,
     without_conversions,
 )
+from kbuild.compiler.transforms.gpu.dot.scalar_dots import scalar_operands
 from kbuild.compiler.transforms.gpu.dot.warp_groups import (
     WarpGroupDots,
     WarpGroups,
@@ -116,24 +110,12 @@ def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained:
     return (*along, warps_m, warps_n)
 
 
-def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
-    """The result of a scalar dot: squares of up to 4x4 elements per thread, for the most multiply-adds per
-    operand."""
-    share = 1
-    for size in shape:
-        share *= size
-    share //= 32 * num_warps
-    side = 4 if share >= 16 else 2 if share >= 4 else 1
-    per_thread = [min(side, size) if axis >= len(shape) - 2 else 1 for axis, size in enumerate(shape)]
-    order = list(reversed(range(len(shape))))
-    return blocked(shape, per_thread, *thread_grid(shape, per_thread, order, num_warps), order)
-
-
 class _DotRewrite:
     """Rewrites one dot."""
 
     def __init__(self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupDots) -> None:
         self.num_warps: int = func.attrs["num_warps"]
+        self.func = func
         self.dot = dot
         self.target = target
         self.warp_groups = warp_groups
@@ -153,7 +135,8 @@ class _DotRewrite:
         elif atom is not None:
             result = self.tensor_core(a, b, c, atom, chained)
         else:
-            result = self.scalar(self.matching(a, c), self.matching(b, c), c)
+            operands = self.matching(a, c), self.matching(b, c)
+            result = self.new_dot(*scalar_operands(self.builder, self.func, dot, operands, c), "")
         assert self.type.layout is not None
         dot.replace_by(converted(self.builder, self.narrowed(result), self.type.layout))
 
@@ -231,13 +214,6 @@ class _DotRewrite:
             return result
         cast = TruncI if isinstance(element, IntType) else TruncF
         return self.builder.add(cast(result, like(result.type, element)), self.dot.result.name).result
-
-    def scalar(self, a: Value, b: Value, c: Value) -> Value:
-        assert isinstance(a.type, TensorType)
-        layout, k = fma_layout(self.type.shape, self.num_warps), a.type.shape[-1]
-        a = converted(self.builder, a, fma_operand(layout, 0, k))
-        b = converted(self.builder, b, fma_operand(layout, 1, k))
-        return self.new_dot(a, b, converted(self.builder, c, layout), "")
 
     def tensor_core(self, a: Value, b: Value, c: Value, atom: MmaAtom, chained: bool) -> Value:
         assert isinstance(a.type, TensorType) and isinstance(b.type, TensorType)

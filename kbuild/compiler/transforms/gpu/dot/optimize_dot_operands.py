@@ -9,7 +9,8 @@ After:
     %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
 
 The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same
-memory. Operands that only change registers, such as the result of an earlier dot, stay as they are.
+memory.  What is loaded element by element for a dot by scalar fma is turned, so that threads read vectors across k.
+Operands that only change registers, such as the result of an earlier dot, stay as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width
-from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
+from kbuild.compiler.layout import (
+    LinearLayout,
+    PaddedLayout,
+    best_swizzle,
+    classify,
+    swizzled,
+    unswizzled,
+    wgmma_shared,
+)
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS, wavefronts
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
@@ -76,17 +86,23 @@ class _Sharing:
             source,
             readers,
             any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users),
+            _across_k(convert) if order is None else None,
         )
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
 
-    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool) -> Value:
+    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool, across: int | None) -> Value:
         if source not in self.tiles:
             type_ = tensor_type(source)
-            layout = shared_layout(held_layout(source), bit_width(type_), readers)
+            writer, bits = held_layout(source), bit_width(type_)
+            minor = minor_axis(writer)
+            if across not in (None, minor) and bits >= 32 and writer.contiguous_per_thread(minor) == 1:
+                layout = _turned_layout(writer, bits, readers)
+            else:
+                layout = shared_layout(writer, bits, readers)
             if by_tma:
-                layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
+                layout = _copied_layout(writer, bits) or layout
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = Builder.after_value(source).add(LocalAlloc(tile, source), source.name).result
         return self.tiles[source]
@@ -99,6 +115,29 @@ def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
     if writer.rank != 2 or writer.shape[minor] * bits < 8 * MAX_SWIZZLE_BYTES:
         return None
     return wgmma_shared(writer.shape, bits, MAX_SWIZZLE_BYTES, minor == 0)
+
+
+def _across_k(convert: ConvertLayout) -> int | None:
+    """The other axis than k's of an operand of dots by scalar fma; None for other values."""
+    users = convert.result.users
+    if tensor_type(convert.result).rank != 2 or any(not isinstance(user, Dot) or user.atom for user in users):
+        return None
+    axes = {user.operands.index(convert.result) for user in users}
+    return axes.pop() if len(axes) == 1 else None
+
+
+def _turned_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
+    """The layout of a matrix that is written element by element along the axis `minor_axis(writer)`, and contiguous
+    along the other: with a gap of 16 bytes after each row, if that saves bank conflicts.  Swizzled, each row would
+    need addresses of its own."""
+    minor, gap = minor_axis(writer), MAX_VECTOR_BITS // bits
+    dense = unswizzled(writer.shape, (1 - minor, minor))
+    layouts = [dense]
+    if writer.shape[1 - minor] >= gap:
+        layouts.append(PaddedLayout.of(dense, ((writer.shape[1 - minor], gap),)))
+    return min(
+        layouts, key=lambda layout: sum(wavefronts(other, layout, bits) for other in (writer, *readers))
+    )
 
 
 def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:

@@ -187,9 +187,7 @@ def fma_result(shape: Sequence[int], num_warps: int) -> LinearLayout:
     operand, with twice as many columns as rows where it cannot be square.
 
     The tile is made of boxes of up to 4x4 elements, for vector loads of both operands.  Warps are spread over
-    batches first.  Of a warp's lanes four lie along M and eight along N, bits 0 and 4 along M: then each half
-    of a warp reads at most 128 bytes in a load of 16 bytes per lane, and threads that differ in bit 0, or in bit
-    1, the same 16 of one operand, of which shared memory serves two phases at once.
+    batches first; of a warp's lanes eight lie along N, then four along M, where there are so many boxes.
     """
     row, column = len(shape) - 2, len(shape) - 1
     left, bits = list(shape), (num_warps - 1).bit_length()
@@ -206,7 +204,7 @@ def fma_result(shape: Sequence[int], num_warps: int) -> LinearLayout:
     tile = _TileBuilder(shape)
     for axis in (column, row):
         tile.place("register", axis, min(4, left[axis]))
-    for wanted in (row, column, column, column, row):
+    for wanted in (column, column, column, row, row):
         axis = wanted if spread[wanted] else row + column - wanted
         spread[axis] -= 1
         tile.place("lane", axis, 2)

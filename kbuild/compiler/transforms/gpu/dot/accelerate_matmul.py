@@ -24,7 +24,7 @@ from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
-from kbuild.compiler.layout import dot_operand, mma_accumulator
+from kbuild.compiler.layout import dot_operand, fma_operand, fma_result, mma_accumulator
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import (
     ExtF,
@@ -40,7 +40,6 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_type,
     without_conversions,
 )
-from kbuild.compiler.transforms.gpu.dot.scalar_dots import scalar_operands
 from kbuild.compiler.transforms.gpu.dot.warp_groups import (
     WarpGroupDots,
     WarpGroups,
@@ -115,7 +114,6 @@ class _DotRewrite:
 
     def __init__(self, func: Func, dot: Dot, target: Target, warp_groups: WarpGroupDots) -> None:
         self.num_warps: int = func.attrs["num_warps"]
-        self.func = func
         self.dot = dot
         self.target = target
         self.warp_groups = warp_groups
@@ -135,8 +133,7 @@ class _DotRewrite:
         elif atom is not None:
             result = self.tensor_core(a, b, c, atom, chained)
         else:
-            operands = self.matching(a, c), self.matching(b, c)
-            result = self.new_dot(*scalar_operands(self.builder, self.func, dot, operands, c), "")
+            result = self.scalar(self.matching(a, c), self.matching(b, c), c)
         assert self.type.layout is not None
         dot.replace_by(converted(self.builder, self.narrowed(result), self.type.layout))
 
@@ -214,6 +211,13 @@ class _DotRewrite:
             return result
         cast = TruncI if isinstance(element, IntType) else TruncF
         return self.builder.add(cast(result, like(result.type, element)), self.dot.result.name).result
+
+    def scalar(self, a: Value, b: Value, c: Value) -> Value:
+        assert isinstance(a.type, TensorType)
+        layout, k = fma_result(self.type.shape, self.num_warps), a.type.shape[-1]
+        a = converted(self.builder, a, fma_operand(layout, 0, k))
+        b = converted(self.builder, b, fma_operand(layout, 1, k))
+        return self.new_dot(a, b, converted(self.builder, c, layout), "")
 
     def tensor_core(self, a: Value, b: Value, c: Value, atom: MmaAtom, chained: bool) -> Value:
         assert isinstance(a.type, TensorType) and isinstance(b.type, TensorType)

@@ -9,8 +9,7 @@ After:
     %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
 
 The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same
-memory.  What is loaded element by element for a dot by scalar fma is turned, so that threads read vectors across k.
-Operands that only change registers, such as the result of an earlier dot, stay as they are.
+memory.  What is loaded along k for a dot by scalar fma is turned; see `scalar_dots`.  Operands that only change registers, such as the result of an earlier dot, stay as they are.
 """
 
 from __future__ import annotations
@@ -21,16 +20,7 @@ from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width
-from kbuild.compiler.layout import (
-    LinearLayout,
-    PaddedLayout,
-    best_swizzle,
-    classify,
-    swizzled,
-    unswizzled,
-    wgmma_shared,
-)
-from kbuild.compiler.layout.shared import MAX_VECTOR_BITS, wavefronts
+from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
@@ -40,6 +30,7 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_operands,
     tensor_type,
 )
+from kbuild.compiler.transforms.gpu.dot.scalar_dots import is_turned
 from kbuild.compiler.transforms.gpu.dot.warp_groups import behind_transpose
 from kbuild.targets.wgmma import MAX_SWIZZLE_BYTES
 
@@ -48,7 +39,7 @@ from kbuild.targets.wgmma import MAX_SWIZZLE_BYTES
 def optimize_dot_operands(module: Module, target: object) -> None:
     """Replace conversions to operand layouts by stores to and loads from swizzled shared memory."""
     for func in module.functions.values():
-        sharing = _Sharing()
+        sharing = _Sharing(func)
         for convert in find_operand_conversions(func):
             sharing.rewrite(convert)
         erase_dead(func.body)
@@ -73,7 +64,8 @@ def find_operand_conversions(func: Func) -> list[ConvertLayout]:
 class _Sharing:
     """Tiles of shared memory by the value that they hold and their order of axes."""
 
-    def __init__(self) -> None:
+    def __init__(self, func: Func) -> None:
+        self.func = func
         self.tiles: dict[Value, Value] = {}
 
     def rewrite(self, convert: ConvertLayout) -> None:
@@ -86,21 +78,17 @@ class _Sharing:
             source,
             readers,
             any(isinstance(user, WarpGroupDot) and user.swapped for user in convert.result.users),
-            _across_k(convert) if order is None else None,
+            is_turned(convert, self.func),
         )
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
 
-    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool, across: int | None) -> Value:
+    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool, turned: bool) -> Value:
         if source not in self.tiles:
             type_ = tensor_type(source)
             writer, bits = held_layout(source), bit_width(type_)
-            minor = minor_axis(writer)
-            if across not in (None, minor) and bits >= 32 and writer.contiguous_per_thread(minor) == 1:
-                layout = _turned_layout(writer, bits, readers)
-            else:
-                layout = shared_layout(writer, bits, readers)
+            layout = shared_layout(writer, bits, readers, turned)
             if by_tma:
                 layout = _copied_layout(writer, bits) or layout
             tile = MemDescType(type_.shape, type_.element, layout)
@@ -117,37 +105,17 @@ def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
     return wgmma_shared(writer.shape, bits, MAX_SWIZZLE_BYTES, minor == 0)
 
 
-def _across_k(convert: ConvertLayout) -> int | None:
-    """The other axis than k's of an operand of dots by scalar fma; None for other values."""
-    users = convert.result.users
-    if tensor_type(convert.result).rank != 2 or any(not isinstance(user, Dot) or user.atom for user in users):
-        return None
-    axes = {user.operands.index(convert.result) for user in users}
-    return axes.pop() if len(axes) == 1 else None
-
-
-def _turned_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
-    """The layout of a matrix that is written element by element along the axis `minor_axis(writer)`, and contiguous
-    along the other: with a gap of 16 bytes after each row, if that saves bank conflicts.  Swizzled, each row would
-    need addresses of its own."""
-    minor, gap = minor_axis(writer), MAX_VECTOR_BITS // bits
-    dense = unswizzled(writer.shape, (1 - minor, minor))
-    layouts = [dense]
-    if writer.shape[1 - minor] >= gap:
-        layouts.append(PaddedLayout.of(dense, ((writer.shape[1 - minor], gap),)))
-    return min(
-        layouts, key=lambda layout: sum(wavefronts(other, layout, bits) for other in (writer, *readers))
-    )
-
-
-def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
-    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as
-    `readers`.
+def shared_layout(
+    writer: LinearLayout, bits: int, readers: list[LinearLayout], turned: bool = False
+) -> LinearLayout:
+    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, or for a matrix that is
+    `turned` along the other one, and read as `readers`.
 
     Where only single elements are written the banks cannot be filled, whatever the swizzle: then the readers
     decide.
     """
     minor = minor_axis(writer)
     order = [minor, *(axis for axis in reversed(range(writer.rank)) if axis != minor)]
+    order = order[::-1] if turned else order
     writers = [writer] if writer.contiguous_per_thread(minor) * bits >= 32 else []
     return swizzled(writer.shape, *best_swizzle(writer.shape, order, bits, readers, writers), order)

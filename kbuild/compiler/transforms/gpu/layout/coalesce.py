@@ -84,7 +84,7 @@ def coalesce(module: Module, target: Target) -> None:
                 run = RUN if vector in long else 1
                 rows = access.order[0] in axes and _has_rows(access, vector, num_warps)
                 layout = coalesced(access.shape, access.order, vector, num_warps, run, rows)
-                set_layout(access.op, layout)
+                _set_layout(access.op, layout)
 
 
 def layout_alone(access: PointerAccess, func: Func, num_warps: int) -> DistributedLayout:
@@ -209,8 +209,7 @@ def _connected(func: Func, accesses: list[PointerAccess]) -> list[tuple[list[Poi
     return [(group, axes.get(key[0], set())) for key, group in groups.items()]
 
 
-def set_layout(op: Op, layout: LinearLayout) -> None:
-    """Let an access have a layout, and convert its operands and results."""
+def _set_layout(op: Op, layout: LinearLayout) -> None:
     before, after = Builder.before(op), Builder.after(op)
     for index, operand in list(tensor_operands(op)):
         op.set_operand(index, converted(before, operand, layout))

@@ -23,6 +23,7 @@ from kbuild.compiler.ops.gpu import (
     LocalAlloc,
     LocalDealloc,
     LocalLoad,
+    LocalStore,
     MemDescIndex,
     MemDescTrans,
 )
@@ -90,6 +91,8 @@ class _Expansion:
         """Issue what would have been issued in the iterations before the first."""
         for time in range(-self.schedule.start, 0):
             for progress in self.progress:
+                if time == -progress.stage.use:
+                    self._store(progress, {size: self._integer(0) for size in self.sizes})
                 iteration = time + progress.stage.lookahead
                 if iteration >= 0:
                     slots = (
@@ -137,6 +140,13 @@ class _Expansion:
             self._read_all(reads)
         top, last_dot = self.builder, self.schedule.issue_after
         behind = Builder.after(last_dot) if last_dot is not None else top
+        if self.schedule.stored:
+            following = {
+                size: following_slot(top, slot, zero, one, counts[size]).slot
+                for size, slot in read_slots.items()
+            }
+            for progress in self.progress:
+                self._store(progress, following)
         for progress, step in zip(self.progress, steps):
             self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
@@ -145,13 +155,13 @@ class _Expansion:
         self.builder = behind
         self._commit()
         rings = zip(slot_arguments, self.sizes * 2)
-        following = [following_slot(self.builder, slot, zero, one, counts[size]).slot for slot, size in rings]
+        advanced = [following_slot(self.builder, slot, zero, one, counts[size]).slot for slot, size in rings]
         if self.barriers is not None:
             phase = arguments[len(slots) - 1]
             turned = self.builder.add(XOrI(phase, one)).result
-            wrapped = self.builder.add(CmpI(following[len(self.sizes) - 1], zero, "eq")).result
-            following.append(self.builder.add(Select(wrapped, turned, phase)).result)
-        yield_more(self.loop, following + [value for value, _ in self._carried_values()])
+            wrapped = self.builder.add(CmpI(advanced[len(self.sizes) - 1], zero, "eq")).result
+            advanced.append(self.builder.add(Select(wrapped, turned, phase)).result)
+        yield_more(self.loop, advanced + [value for value, _ in self._carried_values()])
         if not self.schedule.in_place:
             self._read_all(reads)
         for load, value in held.items():
@@ -228,6 +238,14 @@ class _Expansion:
         copy = AsyncCopyGlobalToLocal(source, destination, mask, cache=load.cache, eviction=load.eviction)
         copy.loc = load.loc
         self.builder.add(copy)
+
+    def _store(self, progress: _Progress, slots: dict[int, Value]) -> None:
+        """Store the tiles that have come into registers into their buffers."""
+        for load in progress.stage.loads:
+            if load in self.schedule.stored:
+                slot = slots[self.schedule.buffers(load)]
+                destination = self._at(load, MemDescIndex(self.buffers[load], slot))
+                self.builder.add(LocalStore(progress.queues[load].pop(0), destination))
 
     def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Op | None = None) -> Value:
         """A load's mask, or a branch's condition, and the iteration's predicate."""

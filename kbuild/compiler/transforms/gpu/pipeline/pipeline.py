@@ -30,6 +30,7 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
 from kbuild.compiler.transforms._support.loops import trip_count
+from kbuild.compiler.transforms.gpu.dot.scalar_dots import goes_through_registers
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import (
     is_third_buffer_free,
@@ -134,7 +135,8 @@ def _plan(
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
     note_maps(func, loads, maps, obstacles)
-    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(
+    staged = [load for load, tile in tiles.items() if goes_through_registers(load, tile)]
+    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma, staged)._replace(
         in_place=room.in_place, issue_after=room.issue_after
     )
     return _Plan(schedule, tiles, maps, room.kept)

@@ -29,6 +29,7 @@ from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width, element_of, is_float
 from kbuild.compiler.layout import LinearLayout, coalesced, fma_operand, total_bytes
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
+from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import (
     ConvertLayout,
     LocalAlloc,
@@ -59,7 +60,7 @@ _MAX_UNROLLED = 512
 
 _MAX_STEPPED = 2048
 """The same where the operands are read in steps: the code of a loop has to stay in the cache of instructions."""
-_OTHER_WORDS = 48
+_OTHER_WORDS = 40
 """Registers of a thread for addresses and counters."""
 
 
@@ -89,10 +90,13 @@ def _is_long(dot: Dot) -> bool:
 def _is_stepped(dot: Dot, alive: float, registers: int) -> bool:
     """Whether a dot of tiles in the buffers of a loop is written out in steps (see `prefetch`), where tensors take
     `alive` registers after it, of so many that a thread may have."""
-    if not all(_is_in_ring(operand) for operand in (dot.a, dot.b)):
+    loop = dot.parent_op
+    if not isinstance(loop, For) or not all(_is_in_ring(operand) for operand in (dot.a, dot.b)):
         return False
     sums, depth = len(held_layout(dot.c).unique_registers()), tensor_type(dot.a).shape[-1]
-    return sums * depth <= _MAX_STEPPED and alive + step_words(dot) + _OTHER_WORDS <= registers
+    # What the loop carries is counted once more as what it begins with.
+    needed = alive - _floats(loop.init) + step_words(dot) + _OTHER_WORDS
+    return sums * depth <= _MAX_STEPPED and needed <= registers
 
 
 def _floats(values: Iterable[Value]) -> float:

@@ -8,7 +8,7 @@ makes loops of few iterations, or none, correct.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
@@ -52,8 +52,6 @@ class _Progress:
     """The loop's carried values as they are `lookahead` iterations ahead, by number."""
     queues: dict[Load, list[Value]]
     """Values loaded and not used yet, oldest first."""
-    last: dict[Load, Value] = field(default_factory=dict)
-    """Values that were stored, whose registers the next ones may have."""
 
 
 def expand(
@@ -207,8 +205,6 @@ class _Expansion:
             copy = self.builder.add(op.clone(mapping))
             if isinstance(copy, Load):
                 forget_descriptor(copy)
-                if copy.mask is None and op in progress.last:
-                    copy.other = progress.last[op]
                 copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
             elif isinstance(copy, If):
                 copy.condition = self._masked(copy.condition, predicate, I1, before=copy)
@@ -249,8 +245,7 @@ class _Expansion:
             if load in self.schedule.stored:
                 slot = slots[self.schedule.buffers(load)]
                 destination = self._at(load, MemDescIndex(self.buffers[load], slot))
-                progress.last[load] = progress.queues[load].pop(0)
-                self.builder.add(LocalStore(progress.last[load], destination))
+                self.builder.add(LocalStore(progress.queues[load].pop(0), destination))
 
     def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Op | None = None) -> Value:
         """A load's mask, or a branch's condition, and the iteration's predicate."""

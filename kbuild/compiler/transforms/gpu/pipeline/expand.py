@@ -151,6 +151,13 @@ class _Expansion:
             self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
+            if self._may_repeat(progress):
+                progress.carried = {
+                    i: self._or_first(predicate, value, self.loop.init[i])
+                    for i, value in progress.carried.items()
+                }
+                iteration = self._or_first(predicate, iteration, self.loop.lower)
+                predicate = None
             self._issue(progress, iteration, predicate, write_slots if progress.stage.asynchronous else None)
         self.builder = behind
         self._commit()
@@ -188,9 +195,9 @@ class _Expansion:
     # One iteration of one stage
 
     def _issue(
-        self, progress: _Progress, iteration: Value, predicate: Value, slots: dict[int, Value] | None
+        self, progress: _Progress, iteration: Value, predicate: Value | None, slots: dict[int, Value] | None
     ) -> None:
-        """Issue a stage's loads for an iteration that exists where `predicate` holds; those that are
+        """Issue a stage's loads for an iteration that exists where `predicate` holds, or in any case; those that are
         copied into the buffers of these numbers in rings of these sizes."""
         stage, loop = progress.stage, self.loop
         mapping = {
@@ -205,13 +212,15 @@ class _Expansion:
             copy = self.builder.add(op.clone(mapping))
             if isinstance(copy, Load):
                 forget_descriptor(copy)
-                copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
-            elif isinstance(copy, If):
+                if predicate is not None:
+                    copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
+            elif isinstance(copy, If) and predicate is not None:
                 copy.condition = self._masked(copy.condition, predicate, I1, before=copy)
         barrier = None
         if slots is not None and self.barriers is not None:
             barrier = self.builder.add(MemDescIndex(self.barriers, slots[self.sizes[-1]])).result
             size = sum(_tile_bytes(self.buffers[load]) for load in stage.loads)
+            assert predicate is not None, "only loads into registers are repeated"
             self.builder.add(BarrierExpect(barrier, predicate, size))
         for load in stage.loads:
             if slots is None:
@@ -229,6 +238,17 @@ class _Expansion:
             else:
                 self._copy(load, slots[self.schedule.buffers(load)], mapping, predicate)
         progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
+
+    def _may_repeat(self, progress: _Progress) -> bool:
+        """Whether loads that would be of iterations beyond the last may be those of the first again, for which addresses
+        are chosen: zeros in the registers of loads under a condition would take an instruction for each two."""
+        stage = progress.stage
+        return bool(self.schedule.stored.intersection(stage.loads)) and not any(
+            is_tensor(value.type) for value in progress.carried.values()
+        )
+
+    def _or_first(self, predicate: Value, value: Value, first: Value) -> Value:
+        return self.builder.add(Select(predicate, value, first)).result
 
     def _copy(self, load: Load, slot: Value, mapping: dict[Value, Value], predicate: Value) -> None:
         destination = self._at(load, MemDescIndex(self.buffers[load], slot))

@@ -9,7 +9,8 @@ After:
     %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
 
 The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same
-memory.  What is loaded along k for a dot by scalar fma is turned; see `scalar_dots`.  Operands that only change registers, such as the result of an earlier dot, stay as they are.
+memory.  What is loaded along k for a dot by scalar fma is turned; see `scalar_dots`.  Operands that only change
+registers, such as the result of an earlier dot, stay as they are.
 """
 
 from __future__ import annotations

@@ -152,13 +152,10 @@ class _Expansion:
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
             if self._may_repeat(progress):
-                progress.carried = {
-                    i: self._or_first(predicate, value, self.loop.init[i])
-                    for i, value in progress.carried.items()
-                }
-                iteration = self._or_first(predicate, iteration, self.loop.lower)
-                predicate = None
-            self._issue(progress, iteration, predicate, write_slots if progress.stage.asynchronous else None)
+                self._issue_again(progress, iteration, predicate)
+            else:
+                slots = write_slots if progress.stage.asynchronous else None
+                self._issue(progress, iteration, predicate, slots)
         self.builder = behind
         self._commit()
         rings = zip(slot_arguments, self.sizes * 2)
@@ -195,9 +192,9 @@ class _Expansion:
     # One iteration of one stage
 
     def _issue(
-        self, progress: _Progress, iteration: Value, predicate: Value | None, slots: dict[int, Value] | None
+        self, progress: _Progress, iteration: Value, predicate: Value, slots: dict[int, Value] | None
     ) -> None:
-        """Issue a stage's loads for an iteration that exists where `predicate` holds, or in any case; those that are
+        """Issue a stage's loads for an iteration that exists where `predicate` holds; those that are
         copied into the buffers of these numbers in rings of these sizes."""
         stage, loop = progress.stage, self.loop
         mapping = {
@@ -212,15 +209,13 @@ class _Expansion:
             copy = self.builder.add(op.clone(mapping))
             if isinstance(copy, Load):
                 forget_descriptor(copy)
-                if predicate is not None:
-                    copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
-            elif isinstance(copy, If) and predicate is not None:
+                copy.mask = self._masked(copy.mask, predicate, copy.ptr.type, before=copy)
+            elif isinstance(copy, If):
                 copy.condition = self._masked(copy.condition, predicate, I1, before=copy)
         barrier = None
         if slots is not None and self.barriers is not None:
             barrier = self.builder.add(MemDescIndex(self.barriers, slots[self.sizes[-1]])).result
             size = sum(_tile_bytes(self.buffers[load]) for load in stage.loads)
-            assert predicate is not None, "only loads into registers are repeated"
             self.builder.add(BarrierExpect(barrier, predicate, size))
         for load in stage.loads:
             if slots is None:
@@ -240,15 +235,30 @@ class _Expansion:
         progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
 
     def _may_repeat(self, progress: _Progress) -> bool:
-        """Whether loads that would be of iterations beyond the last may be those of the first again, for which addresses
-        are chosen: zeros in the registers of loads under a condition would take an instruction for each two."""
+        """Whether loads into registers of iterations beyond the last may be those of the first again: addresses are
+        chosen then, while zeros for loads under a condition take an instruction for each two registers."""
         stage = progress.stage
         return bool(self.schedule.stored.intersection(stage.loads)) and not any(
             is_tensor(value.type) for value in progress.carried.values()
         )
 
-    def _or_first(self, predicate: Value, value: Value, first: Value) -> Value:
-        return self.builder.add(Select(predicate, value, first)).result
+    def _issue_again(self, progress: _Progress, iteration: Value, predicate: Value) -> None:
+        """Issue a stage's loads into registers for an iteration, or for the first again where `predicate` does not
+        hold."""
+        loop = self.loop
+        chosen = [(loop.induction, iteration, loop.lower)]
+        chosen += [(loop.carried[i], value, loop.init[i]) for i, value in progress.carried.items()]
+        mapping = {
+            argument: self.builder.add(Select(predicate, value, first)).result
+            for argument, value, first in chosen
+        }
+        for op in progress.stage.slice.ops:
+            copy = self.builder.add(op.clone(mapping))
+            if isinstance(copy, Load):
+                forget_descriptor(copy)
+        for load in progress.stage.loads:
+            progress.queues[load].append(mapping[load.result])
+        progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
 
     def _copy(self, load: Load, slot: Value, mapping: dict[Value, Value], predicate: Value) -> None:
         destination = self._at(load, MemDescIndex(self.buffers[load], slot))

@@ -154,8 +154,8 @@ class _Expansion:
             if self._may_repeat(progress):
                 self._issue_again(progress, iteration, predicate)
             else:
-                slots = write_slots if progress.stage.asynchronous else None
-                self._issue(progress, iteration, predicate, slots)
+                own_slots = write_slots if progress.stage.asynchronous else None
+                self._issue(progress, iteration, predicate, own_slots)
         self.builder = behind
         self._commit()
         rings = zip(slot_arguments, self.sizes * 2)

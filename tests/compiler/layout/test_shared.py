@@ -235,17 +235,6 @@ def test_no_swizzle_where_none_is_needed():
     assert best_swizzle((16, 64), [1, 0], 32, [reader], [writer]).max_phase == 1
 
 
-def test_stores_of_single_elements_meet_no_conflicts():
-    """Four elements along k in a thread, stored one by one to where they are contiguous across k."""
-    for depth, shape in ((16, (128, 64)), (32, (128, 128))):
-        reader = fma_operand(fma_result(shape, 4), 0, depth)
-        writer = coalesced((128, depth), [1, 0], 4, 4)
-        swizzle = best_swizzle((128, depth), [0, 1], 32, [reader], [writer])
-        tile = swizzled((128, depth), *swizzle, [0, 1])
-        for layout in (reader, writer):
-            assert wavefronts(layout, tile, 32) == len(layout.unique_registers())
-
-
 def test_f32_operands_of_tf32_from_n_contiguous_memory():
     """No ldmatrix for a transposed tf32 operand; the swizzle found is better than none, and than the matrix
     one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +75,25 @@ def test_sums_are_by_fma_in_the_order_of_k(turned: tuple[bool, bool], stages: in
     made = compiled(turned, tile=tile, num_stages=stages)
     check_sums(made, turned, tile, 41)
     check_sums(made, turned, tile, 16)
+
+
+@pytest.mark.parametrize("tile", [(32, 128, 64), (32, 32, 64)])
+def test_long_tiles_are_stored_in_the_order_of_k(tile: tuple[int, int, int]) -> None:
+    """Sixteen lanes along k, more than a warp's banks hold vectors of."""
+    check_sums(compiled((False, True), tile=tile, num_warps=8), (False, True), tile, 64)
+
+
+def test_a_swizzle_within_vectors_is_undone(tmp_path: Path) -> None:
+    """Parts of a tile begin within a vector where rows of it are turned by two elements: loads begin at the vector."""
+    made = compiled((True, False), tile=(32, 64, 16), num_stages=2)
+    text = made.asm["ttgir"]
+    plain = "swizzled{vector=1, perPhase=1, maxPhase=1, order=[1,0]}"
+    assert plain in text
+    path = tmp_path / "kernel.ttgir"
+    path.write_text(text.replace(plain, "swizzled{vector=2, perPhase=1, maxPhase=4, order=[1,0]}"))
+    made = kbuild.compile(path, target="sm_90", stop="ptx")
+    check_sums(made, (True, False), (32, 64, 16), 41)
+    assert "ld.shared.v4.b32" in made.asm["ptx"]
 
 
 @pytest.mark.parametrize("turned", ORDERS)

@@ -22,6 +22,7 @@ from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS, wavefronts
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Reshape, Trans
@@ -89,7 +90,7 @@ class _Sharing:
         if source not in self.tiles:
             type_ = tensor_type(source)
             writer, bits = held_layout(source), bit_width(type_)
-            layout = shared_layout(writer, bits, readers, turned)
+            layout = (_turned_layout if turned else shared_layout)(writer, bits, readers)
             if by_tma:
                 layout = _copied_layout(writer, bits) or layout
             tile = MemDescType(type_.shape, type_.element, layout)
@@ -106,17 +107,31 @@ def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
     return wgmma_shared(writer.shape, bits, MAX_SWIZZLE_BYTES, minor == 0)
 
 
-def shared_layout(
-    writer: LinearLayout, bits: int, readers: list[LinearLayout], turned: bool = False
-) -> LinearLayout:
-    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, or for a matrix that is
-    `turned` along the other one, and read as `readers`.
+def _turned_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
+    """The swizzled layout of a matrix that is contiguous along the other axis than `writer`, whose threads store their
+    neighbours one by one.  They meet the fewest bank conflicts, while readers keep vectors of 16 bytes."""
+    minor, vector = minor_axis(writer), MAX_VECTOR_BITS // bits
+    order, run = (1 - minor, minor), writer.contiguous_per_thread(minor_axis(writer))
+    layouts = [
+        swizzled(writer.shape, together, run, 1 << phases, order)
+        for phases in range(6)
+        for together in (vector, 2 * vector, 4 * vector)
+        if together << phases <= writer.shape[1 - minor]
+    ]
+    layouts = layouts or [swizzled(writer.shape, 1, 1, 1, order)]
+    return min(
+        layouts, key=lambda layout: sum(wavefronts(other, layout, bits) for other in (writer, *readers))
+    )
+
+
+def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
+    """The swizzled layout of a tile written as `writer`, contiguous along the same axis, and read as
+    `readers`.
 
     Where only single elements are written the banks cannot be filled, whatever the swizzle: then the readers
     decide.
     """
     minor = minor_axis(writer)
     order = [minor, *(axis for axis in reversed(range(writer.rank)) if axis != minor)]
-    order = order[::-1] if turned else order
     writers = [writer] if writer.contiguous_per_thread(minor) * bits >= 32 else []
     return swizzled(writer.shape, *best_swizzle(writer.shape, order, bits, readers, writers), order)

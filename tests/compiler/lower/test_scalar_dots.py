@@ -90,7 +90,7 @@ def test_a_swizzle_within_vectors_is_undone(tmp_path: Path) -> None:
     plain = "swizzled{vector=1, perPhase=1, maxPhase=1, order=[1,0]}"
     assert plain in text
     path = tmp_path / "kernel.ttgir"
-    path.write_text(text.replace(plain, "swizzled{vector=2, perPhase=1, maxPhase=4, order=[1,0]}"))
+    path.write_text(text.replace(plain, "swizzled{vector=2, perPhase=4, maxPhase=4, order=[1,0]}"))
     made = kbuild.compile(path, target="sm_90", stop="ptx")
     check_sums(made, (True, False), (32, 64, 16), 41)
     assert "ld.shared.v4.b32" in made.asm["ptx"]

@@ -151,11 +151,7 @@ class _Expansion:
             self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
             predicate = self.builder.add(CmpI(iteration, self.loop.upper, "slt")).result
-            if self._may_repeat(progress):
-                self._issue_again(progress, iteration, predicate)
-            else:
-                own_slots = write_slots if progress.stage.asynchronous else None
-                self._issue(progress, iteration, predicate, own_slots)
+            self._issue(progress, iteration, predicate, write_slots if progress.stage.asynchronous else None)
         self.builder = behind
         self._commit()
         rings = zip(slot_arguments, self.sizes * 2)
@@ -232,32 +228,6 @@ class _Expansion:
                 self.builder.add(copy)
             else:
                 self._copy(load, slots[self.schedule.buffers(load)], mapping, predicate)
-        progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
-
-    def _may_repeat(self, progress: _Progress) -> bool:
-        """Whether loads into registers of iterations beyond the last may be those of the first again: addresses are
-        chosen then, while zeros for loads under a condition take an instruction for each two registers."""
-        stage = progress.stage
-        return bool(self.schedule.stored.intersection(stage.loads)) and not any(
-            is_tensor(value.type) for value in progress.carried.values()
-        )
-
-    def _issue_again(self, progress: _Progress, iteration: Value, predicate: Value) -> None:
-        """Issue a stage's loads into registers for an iteration, or for the first again where `predicate` does not
-        hold."""
-        loop = self.loop
-        chosen = [(loop.induction, iteration, loop.lower)]
-        chosen += [(loop.carried[i], value, loop.init[i]) for i, value in progress.carried.items()]
-        mapping = {
-            argument: self.builder.add(Select(predicate, value, first)).result
-            for argument, value, first in chosen
-        }
-        for op in progress.stage.slice.ops:
-            copy = self.builder.add(op.clone(mapping))
-            if isinstance(copy, Load):
-                forget_descriptor(copy)
-        for load in progress.stage.loads:
-            progress.queues[load].append(mapping[load.result])
         progress.carried = {i: mapping.get(loop.yielded[i], loop.yielded[i]) for i in progress.carried}
 
     def _copy(self, load: Load, slot: Value, mapping: dict[Value, Value], predicate: Value) -> None:

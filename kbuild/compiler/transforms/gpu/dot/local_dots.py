@@ -8,7 +8,9 @@ Before:
 After:
     %d: tensor<64x64xf64, #c> = ttg.local_dot %x, %y, %z
 
-Unrolled, such a dot is thousands of instructions over operands that no thread has the registers for, which
+Dots of tiles in the buffers of a pipelined loop stay as they are where a thread has the registers for two steps of
+them: they are written out in steps, of which one is loaded while the one before is multiplied (see `prefetch`).
+Unrolled as a whole, such a dot is thousands of instructions over operands that no thread has the registers for, which
 takes the code generators many seconds and the kernel its registers.  An operand that was made in registers is
 written to shared memory, each element by one thread: what was computed for every thread that multiplies it, copies of
 all rows or columns, is computed as its source was loaded instead.

@@ -23,7 +23,7 @@ from kbuild.compiler.ops.tensor import Dot, Load
 from kbuild.compiler.transforms._support.layout_flow import held_layout, minor_axis, tensor_type
 from kbuild.compiler.transforms.gpu.pipeline.loads import reads_plain_tile
 
-MAX_HELD_REGISTERS = 32
+_MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold a tile that is turned."""
 _LEAST_ACROSS = 32
 """The least rows or columns of the other operand for which a store for each element is worth it."""
@@ -48,7 +48,7 @@ def is_turned(convert: ConvertLayout, func: Func) -> bool:
         and shape[1 - index] >= _LEAST_ACROSS
         and minor_axis(layout) == 1 - index
         and layout.contiguous_per_thread(1 - index) > 1
-        and words([load.result]) <= MAX_HELD_REGISTERS
+        and words([load.result]) <= _MAX_HELD_REGISTERS
     )
 
 

@@ -141,12 +141,7 @@ class _Expansion:
         top, last_dot = self.builder, self.schedule.issue_after
         behind = Builder.after(last_dot) if last_dot is not None else top
         if self.schedule.stored:
-            following = {
-                size: following_slot(top, slot, zero, one, counts[size]).slot
-                for size, slot in read_slots.items()
-            }
-            for progress in self.progress:
-                self._store(progress, following)
+            self._store_next(read_slots)
         for progress, step in zip(self.progress, steps):
             self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
@@ -155,13 +150,13 @@ class _Expansion:
         self.builder = behind
         self._commit()
         rings = zip(slot_arguments, self.sizes * 2)
-        advanced = [following_slot(self.builder, slot, zero, one, counts[size]).slot for slot, size in rings]
+        following = [following_slot(self.builder, slot, zero, one, counts[size]).slot for slot, size in rings]
         if self.barriers is not None:
             phase = arguments[len(slots) - 1]
             turned = self.builder.add(XOrI(phase, one)).result
-            wrapped = self.builder.add(CmpI(advanced[len(self.sizes) - 1], zero, "eq")).result
-            advanced.append(self.builder.add(Select(wrapped, turned, phase)).result)
-        yield_more(self.loop, advanced + [value for value, _ in self._carried_values()])
+            wrapped = self.builder.add(CmpI(following[len(self.sizes) - 1], zero, "eq")).result
+            following.append(self.builder.add(Select(wrapped, turned, phase)).result)
+        yield_more(self.loop, following + [value for value, _ in self._carried_values()])
         if not self.schedule.in_place:
             self._read_all(reads)
         for load, value in held.items():
@@ -238,6 +233,16 @@ class _Expansion:
         copy = AsyncCopyGlobalToLocal(source, destination, mask, cache=load.cache, eviction=load.eviction)
         copy.loc = load.loc
         self.builder.add(copy)
+
+    def _store_next(self, read_slots: dict[int, Value]) -> None:
+        """Store the tiles of the next iteration that have come into registers."""
+        zero, one = (self._integer(value) for value in (0, 1))
+        following = {
+            size: following_slot(self.builder, slot, zero, one, self._integer(size)).slot
+            for size, slot in read_slots.items()
+        }
+        for progress in self.progress:
+            self._store(progress, following)
 
     def _store(self, progress: _Progress, slots: dict[int, Value]) -> None:
         """Store the tiles that have come into registers into their buffers."""

@@ -182,6 +182,39 @@ def slice_of(layout: LinearLayout, axis: int) -> LinearLayout:
     return layout.drop(axis, compress=True)
 
 
+def fma_result(shape: Sequence[int], num_warps: int) -> LinearLayout:
+    """The result of a dot by scalar fma: each thread has a tile as square as can be, for the most multiply-adds per
+    operand, with twice as many columns as rows where it cannot be square.
+
+    The tile is made of boxes of up to 4x4 elements, for vector loads of both operands.  Warps are spread over
+    batches first; of a warp's lanes eight lie along N, then four along M, where there are so many boxes.
+    """
+    row, column = len(shape) - 2, len(shape) - 1
+    left, bits = list(shape), (num_warps - 1).bit_length()
+    batches: list[int] = []
+    for axis in range(row):
+        while left[axis] > 1 and len(batches) < bits:
+            batches.append(axis)
+            left[axis] //= 2
+    spread = {row: 0, column: 0}
+    for _ in range(5 + bits - len(batches)):
+        axis = row if left[row] >= left[column] else column
+        spread[axis] += 1
+        left[axis] = max(1, left[axis] // 2)
+    tile = _TileBuilder(shape)
+    for axis in (column, row):
+        tile.place("register", axis, min(4, left[axis]))
+    for wanted in (column, column, column, row, row):
+        axis = wanted if spread[wanted] else row + column - wanted
+        spread[axis] -= 1
+        tile.place("lane", axis, 2)
+    for axis in (column, row):
+        tile.place("warp", axis, 1 << spread[axis])
+    for axis in batches:
+        tile.place("warp", axis, 2)
+    return tile.repeat(reversed(range(len(shape))))
+
+
 @lru_cache(maxsize=1024)
 def fma_operand(result: LinearLayout, index: int, k: int) -> LinearLayout:
     """The layout of A (index 0) or B (index 1) of a dot by scalar fma whose result has layout `result`: each

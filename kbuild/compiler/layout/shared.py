@@ -317,6 +317,12 @@ def _best_swizzle(
     ideal = sum(len(layout.unique_registers()) * element_bits // 32 for layout in readers + writers)
     best = matrix_swizzle(shape, order, element_bits)
     cheapest = cost(best)
+    plain = Swizzle(best.vector, 1, 1)
+    by_matrices = any(
+        ldmatrix_fits(reader, swizzled(shape, *best, order), element_bits) for reader in readers
+    )
+    if readers and not by_matrices and cost(plain) <= cheapest:
+        best, cheapest = plain, cost(plain)
     vectors = [
         size for size in (1, 2, 4, 8, 16) if 32 <= size * element_bits <= 512 and size <= shape[order[0]]
     ]

@@ -9,6 +9,8 @@ from kbuild.compiler.layout import (
     coalesced,
     default_blocked,
     dot_operand,
+    fma_operand,
+    fma_result,
     in_pairs,
     mma_accumulator,
     out_of_pairs,
@@ -20,6 +22,7 @@ from kbuild.compiler.layout import (
     wgmma_shared,
     widened,
 )
+from kbuild.compiler.layout.shared import wavefronts
 from kbuild.errors import InternalError
 
 LANES = [(lane, lane >> 2, lane & 3) for lane in range(32)]
@@ -75,6 +78,38 @@ def test_slice_keeps_copies_in_other_threads_only():
     layout = slice_of(parent, 1)
     assert layout == LinearLayout.make((16,), register=[8], lane=[0, 0, 0, 1, 2], warp=[0, 4])
     assert parent.drop(1).bases_of("register") == (0, 0, 8)
+
+
+@pytest.mark.parametrize(
+    "shape, num_warps, tile",
+    [
+        ((128, 64), 4, (8, 8)),
+        ((128, 128), 4, (8, 16)),
+        ((256, 128), 8, (8, 16)),
+        ((16, 256), 4, (4, 8)),
+        ((8, 8), 1, (1, 2)),
+        ((4, 4), 4, (1, 1)),
+        ((4, 32, 32), 4, (1, 4, 8)),
+        ((2, 64, 64), 8, (1, 4, 8)),
+    ],
+)
+def test_results_of_fma_are_square_tiles(shape, num_warps, tile):
+    """Operands are the fewest for a thread's multiply-adds, and lie in vectors of up to four across k."""
+    layout = fma_result(shape, num_warps)
+    held = {layout.unflatten(flat) for flat in layout.registers()}
+    assert tuple(len({at[axis] for at in held}) for axis in range(len(shape))) == tile
+    assert layout.is_surjective() and layout.is_injective() == (layout.numel >= 32 * num_warps)
+    box = [range(min(4, size)) for size in tile[-2:]]
+    assert {at[-2:] for at in held} >= {(row, column) for row in box[0] for column in box[1]}
+
+
+def test_phases_of_a_load_for_fma_are_free_of_conflicts():
+    for shape, num_warps in (((128, 64), 4), ((128, 128), 8), ((128, 256), 8)):
+        layout = fma_result(shape, num_warps)
+        for index, size in enumerate(shape):
+            operand, order = fma_operand(layout, index, 8), [index, 1 - index]
+            tile = unswizzled((8, size) if index else (size, 8), order)
+            assert wavefronts(operand, tile, 32) == len(operand.unique_registers())
 
 
 def test_mma_accumulator_formula():

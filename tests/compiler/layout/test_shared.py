@@ -11,6 +11,8 @@ from kbuild.compiler.layout import (
     blocked,
     coalesced,
     dot_operand,
+    fma_operand,
+    fma_result,
     ldmatrix_fits,
     matrix_swizzle,
     mma_accumulator,
@@ -223,6 +225,14 @@ def test_the_swizzle_for_plain_reads_across_rows():
     reader = blocked((32, 32), [1, 1], [32, 1], [1, 1], [0, 1])
     swizzle = best_swizzle((32, 32), [1, 0], 32, [reader])
     assert wavefronts(reader, swizzled((32, 32), *swizzle, [1, 0]), 32) == 32
+
+
+def test_no_swizzle_where_none_is_needed():
+    """Vectors along the rows of B for fma, which ldmatrix does not read: then offsets are the sum of a thread's part and
+    a constant."""
+    reader = fma_operand(fma_result((64, 64), 4), 1, 16)
+    writer = coalesced((16, 64), [1, 0], 4, 4)
+    assert best_swizzle((16, 64), [1, 0], 32, [reader], [writer]).max_phase == 1
 
 
 def test_f32_operands_of_tf32_from_n_contiguous_memory():

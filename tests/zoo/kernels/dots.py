@@ -281,3 +281,22 @@ def dot_stored_turned(a, b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constex
     result = tl.dot(tl.load(a + m[:, None] * K + k), tl.load(b + k[:, None] * N + n))
     turned = tl.make_tensor_descriptor(out, shape=[N, M], strides=[M, 1], block_shape=[N, M])
     turned.store([0, 0], result.to(tl.float16).T)
+
+
+@triton.jit
+def dot_exact(
+    a, b, c, N, K, ak, bk, M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, TURNED: tl.constexpr
+):
+    """A·B without rounding of products, of a tile of N.  TURNED says of A and of B whether the one is stored K×M, the
+    other N×K, with rows of `ak` and `bk` elements."""
+    m, n, k = tl.arange(0, M), tl.program_id(0) * TILE_N + tl.arange(0, TILE_N), tl.arange(0, TILE_K)
+    pa = a + (m[:, None] + k[None, :] * ak if TURNED[0] else m[:, None] * ak + k[None, :])
+    pb = b + (k[:, None] + n[None, :] * bk if TURNED[1] else k[:, None] * bk + n[None, :])
+    total = tl.zeros((M, TILE_N), c.dtype.element_ty)
+    for start in range(0, K, TILE_K):
+        left = tl.load(pa, mask=k[None, :] < K - start, other=0.0)
+        right = tl.load(pb, mask=k[:, None] < K - start, other=0.0)
+        total = tl.dot(left, right, total, input_precision="ieee", out_dtype=c.dtype.element_ty)
+        pa += TILE_K * (ak if TURNED[0] else 1)
+        pb += TILE_K * (1 if TURNED[1] else bk)
+    tl.store(c + m[:, None] * N + n[None, :], total)

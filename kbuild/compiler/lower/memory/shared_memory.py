@@ -140,25 +140,26 @@ def store_all(
     emit: Emitter, access: SharedAccess, pointer: str, registers: Sequence[str], type_: Type, start: int = 0
 ) -> None:
     """Carry out the stores of an access plan; `start` is XORed to every offset, in elements."""
-    size = memory_bits(type_) // 8
+    size, within = memory_bits(type_) // 8, start & access.vector - 1
     place = thread_offset(emit, pointer, access.lane, access.warp, size, access.gaps)
     for group, offset in zip(access.groups, access.offsets):
-        store_vector(
-            emit, place.address(emit, (offset ^ start) * size), [registers[index] for index in group], type_
-        )
+        values = [registers[group[element ^ within]] for element in range(len(group))]
+        store_vector(emit, place.address(emit, (offset ^ start ^ within) * size), values, type_)
 
 
 def load_all(
     emit: Emitter, access: SharedAccess, pointer: str, type_: Type, start: int = 0
 ) -> dict[int, str]:
-    """Carry out the loads of an access plan; the registers filled, by number."""
-    size = memory_bits(type_) // 8
+    """Carry out the loads of an access plan; the registers filled, by number.
+
+    Where the swizzle moves a part's start within a vector, the vector has the same elements in another order."""
+    size, within = memory_bits(type_) // 8, start & access.vector - 1
     place = thread_offset(emit, pointer, access.lane, access.warp, size, access.gaps)
     found: dict[int, str] = {}
     for group, offset in zip(access.groups, access.offsets):
-        found.update(
-            zip(group, load_vector(emit, place.address(emit, (offset ^ start) * size), len(group), type_))
-        )
+        address = place.address(emit, (offset ^ start ^ within) * size)
+        loaded = load_vector(emit, address, len(group), type_)
+        found.update((group[element ^ within], value) for element, value in enumerate(loaded))
     return found
 
 

@@ -7,7 +7,7 @@ targets/mma_sync.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import FloatType, Type, element_of, is_float, scalar
@@ -148,9 +148,11 @@ def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
     target = element_of(op.c.type)
     result = layout(op.c.type)
     depth = range(_shape(op.a.type)[-1])
-    for coordinates, register in places(result).items():
-        *batch, row, column = coordinates
-        for k in depth:
+    held = places(result)
+    order = serpentine(held)
+    for k in depth:
+        for *batch, row, column in order:
+            register = held[(*batch, row, column)]
             try:
                 x, y = left[a[(*batch, row, k)]], right[b[(*batch, k, column)]]
             except KeyError:
@@ -160,6 +162,15 @@ def _by_fma(emit: Emitter, op: Dot) -> Sequence[str]:
             x, y = _widened(emit, x, op.a.type, target), _widened(emit, y, op.b.type, target)
             sums[register] = multiply_add(emit, x, y, sums[register], target)
     return [sums[first] for first in result.representatives()]
+
+
+def serpentine(elements: Iterable[Coordinates]) -> list[Coordinates]:
+    """Elements row by row, every other row from its end, so that each shares its row or its column with the one
+    before: ptxas keeps that operand for the next fma."""
+    rows: dict[Coordinates, list[Coordinates]] = {}
+    for at in sorted(elements):
+        rows.setdefault(at[:-1], []).append(at)
+    return [at for number, row in enumerate(rows.values()) for at in (row[::-1] if number % 2 else row)]
 
 
 def _shape(type_: Type) -> tuple[int, ...]:

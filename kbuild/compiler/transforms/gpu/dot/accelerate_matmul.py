@@ -12,7 +12,7 @@ After:
 Where four warps together can do it (wgmma), the dot becomes `ttng.warp_group_dot`; see `warp_groups`.
 Operands of types that no instruction takes are widened first.
 What is left (f64, `ieee`, tiles below the instruction's) is computed by scalar fma, each thread holding whole
-rows of A and columns of B, or reading them piece by piece where they are long; see `local_dots`.
+rows of A and columns of B, or reading them piece by piece where they are long; see `scalar_dots`, `local_dots`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,7 @@ from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F16, F32, I32, IntType, TensorType, Type, bit_width, element_of, like
-from kbuild.compiler.layout import (
-    LinearLayout,
-    blocked,
-    dot_operand,
-    fma_operand,
-    mma_accumulator,
-    thread_grid,
-)
+from kbuild.compiler.layout import dot_operand, fma_operand, fma_result, mma_accumulator
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import (
     ExtF,
@@ -132,19 +125,6 @@ def spread_warps(shape: tuple[int, ...], atom: MmaAtom, num_warps: int, chained:
         else:
             columns, warps_n = columns // 2, 2 * warps_n
     return (*along, warps_m, warps_n)
-
-
-def fma_layout(shape: tuple[int, ...], num_warps: int) -> LinearLayout:
-    """The result of a scalar dot: squares of up to 4x4 elements per thread, for the most multiply-adds per
-    operand."""
-    share = 1
-    for size in shape:
-        share *= size
-    share //= 32 * num_warps
-    side = 4 if share >= 16 else 2 if share >= 4 else 1
-    per_thread = [min(side, size) if axis >= len(shape) - 2 else 1 for axis, size in enumerate(shape)]
-    order = list(reversed(range(len(shape))))
-    return blocked(shape, per_thread, *thread_grid(shape, per_thread, order, num_warps), order)
 
 
 class _DotRewrite:
@@ -270,7 +250,7 @@ class _DotRewrite:
 
     def scalar(self, a: Value, b: Value, c: Value) -> Value:
         assert isinstance(a.type, TensorType)
-        layout, k = fma_layout(self.type.shape, self.num_warps), a.type.shape[-1]
+        layout, k = fma_result(self.type.shape, self.num_warps), a.type.shape[-1]
         a = converted(self.builder, a, fma_operand(layout, 0, k))
         b = converted(self.builder, b, fma_operand(layout, 1, k))
         return self.new_dot(a, b, converted(self.builder, c, layout), "")

@@ -8,7 +8,9 @@ Before:
 After:
     %d: tensor<64x64xf64, #c> = ttg.local_dot %x, %y, %z
 
-Unrolled, such a dot is thousands of instructions over operands that no thread has the registers for, which
+Dots of tiles in the buffers of a pipelined loop stay as they are where a thread has the registers for two steps of
+them: they are written out in steps, of which one is loaded while the one before is multiplied (see `prefetch`).
+Unrolled as a whole, such a dot is thousands of instructions over operands that no thread has the registers for, which
 takes the code generators many seconds and the kernel its registers.  An operand that was made in registers is
 written to shared memory, each element by one thread: what was computed for every thread that multiplies it, copies of
 all rows or columns, is computed as its source was loaded instead.
@@ -16,16 +18,29 @@ all rows or columns, is computed as its source was loaded instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kbuild.compiler.analysis.allocation import demands, place
+from kbuild.compiler.analysis.pressure import pressure
+from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import MemDescType, bit_width, element_of
+from kbuild.compiler.ir.types import MemDescType, bit_width, element_of, is_float
 from kbuild.compiler.layout import LinearLayout, coalesced, fma_operand, total_bytes
 from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
-from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalDot, LocalLoad
+from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.gpu import (
+    ConvertLayout,
+    LocalAlloc,
+    LocalDot,
+    LocalLoad,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
 from kbuild.compiler.ops.tensor import Dot
 from kbuild.compiler.transforms._support.layout_flow import (
     FREE,
@@ -37,12 +52,18 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_type,
 )
 from kbuild.compiler.transforms.gpu.dot.optimize_dot_operands import shared_layout
+from kbuild.compiler.transforms.gpu.dot.prefetch import step_words
 from kbuild.compiler.transforms.gpu.layout.remove_conversions.cost import repeat_cost
 from kbuild.compiler.transforms.gpu.memory.reorder import is_kept, may_move
 from kbuild.targets import Target
 
 _MAX_UNROLLED = 512
 """Multiply-adds of a thread that are written out."""
+
+_MAX_STEPPED = 2048
+"""The same where the operands are read in steps: the code of a loop has to stay in the cache of instructions."""
+_OTHER_WORDS = 40
+"""Registers of a thread for addresses and counters."""
 
 
 @gpu_pass
@@ -51,6 +72,9 @@ def local_dots(module: Module, target: Target) -> None:
     written out."""
     for func in module.functions.values():
         long = [op for op in func.body.walk() if isinstance(op, Dot) and _is_long(op)]
+        alive = pressure(func, _floats) if long else {}
+        registers = target.limits.registers_for(32 * func.attrs["num_warps"])
+        long = [dot for dot in long if not _is_stepped(dot, alive[dot], registers)]
         for dot in long:
             _rewrite(dot, func, target)
         if long:
@@ -63,6 +87,33 @@ def _is_long(dot: Dot) -> bool:
     if dot.atom or element_of(dot.a.type) != element_of(dot.c.type):
         return False
     return len(held_layout(dot.c).unique_registers()) * tensor_type(dot.a).shape[-1] > _MAX_UNROLLED
+
+
+def _is_stepped(dot: Dot, alive: float, registers: int) -> bool:
+    """Whether a dot of tiles in the buffers of a loop is written out in steps (see `prefetch`), where tensors take
+    `alive` registers after it, of so many that a thread may have."""
+    loop = dot.parent_op
+    if not isinstance(loop, For) or not all(_is_in_ring(operand) for operand in (dot.a, dot.b)):
+        return False
+    sums, depth = len(held_layout(dot.c).unique_registers()), tensor_type(dot.a).shape[-1]
+    # What the loop carries is counted once more as what it begins with.
+    needed = alive - _floats(loop.init) + step_words(dot) + _OTHER_WORDS
+    return sums * depth <= _MAX_STEPPED and needed <= registers
+
+
+def _floats(values: Iterable[Value]) -> float:
+    """The registers of tensors but for those of addresses and masks, which differ by constants mostly."""
+    return words(value for value in values if is_float(element_of(value.type)))
+
+
+def _is_in_ring(operand: Value) -> bool:
+    """Whether an operand is loaded, where the dot is, from one of several buffers."""
+    if not isinstance(operand.op, LocalLoad):
+        return False
+    view = operand.op.src.op
+    while isinstance(view, MemDescSubslice | MemDescTrans):
+        view = view.src.op
+    return isinstance(view, MemDescIndex)
 
 
 def _rewrite(dot: Dot, func: Func, target: Target) -> None:

@@ -9,7 +9,8 @@ After:
     %2: tensor<128x32xf16, #dot_operand> = ttg.local_load %1
 
 The pass `pipeline` then lets the load write there by itself.  A transpose becomes another view of the same
-memory. Operands that only change registers, such as the result of an earlier dot, stay as they are.
+memory.  What is loaded along k for a dot by scalar fma is turned; see `scalar_dots`.  Operands that only change
+registers, such as the result of an earlier dot, stay as they are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kbuild.compiler.ir.rewrite import erase_dead
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType, bit_width
 from kbuild.compiler.layout import LinearLayout, best_swizzle, classify, swizzled, wgmma_shared
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS, wavefronts
 from kbuild.compiler.ops.gpu import ConvertLayout, LocalAlloc, LocalLoad, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Reshape, Trans
@@ -32,6 +34,7 @@ from kbuild.compiler.transforms._support.layout_flow import (
     tensor_operands,
     tensor_type,
 )
+from kbuild.compiler.transforms.gpu.dot.scalar_dots import is_turned
 from kbuild.compiler.transforms.gpu.dot.warp_groups import behind_transpose
 from kbuild.targets.wgmma import MAX_SWIZZLE_BYTES
 
@@ -40,7 +43,7 @@ from kbuild.targets.wgmma import MAX_SWIZZLE_BYTES
 def optimize_dot_operands(module: Module, target: object) -> None:
     """Replace conversions to operand layouts by stores to and loads from swizzled shared memory."""
     for func in module.functions.values():
-        sharing = _Sharing()
+        sharing = _Sharing(func)
         for convert in find_operand_conversions(func):
             sharing.rewrite(convert)
         erase_dead(func.body)
@@ -82,7 +85,8 @@ def _of_loads(alloc: LocalAlloc) -> Iterator[ConvertLayout]:
 class _Sharing:
     """Tiles of shared memory by the value that they hold and their order of axes."""
 
-    def __init__(self) -> None:
+    def __init__(self, func: Func) -> None:
+        self.func = func
         self.tiles: dict[Value, Value] = {}
 
     def rewrite(self, convert: ConvertLayout) -> None:
@@ -91,17 +95,18 @@ class _Sharing:
         readers = [held_layout(convert.result)]
         if order is not None:
             readers = [readers[0].transpose([order.index(axis) for axis in range(len(order))])]
-        tile = self.tile(source, readers, _is_copied(convert))
+        tile = self.tile(source, readers, _is_copied(convert), is_turned(convert, self.func))
         if order is not None:
             tile = builder.add(MemDescTrans(tile, order)).result
         convert.replace_by(builder.add(LocalLoad(tile, convert.result.type)))
 
-    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool) -> Value:
+    def tile(self, source: Value, readers: list[LinearLayout], by_tma: bool, turned: bool) -> Value:
         if source not in self.tiles:
             type_ = tensor_type(source)
-            layout = shared_layout(held_layout(source), bit_width(type_), readers)
+            writer, bits = held_layout(source), bit_width(type_)
+            layout = (_turned_layout if turned else shared_layout)(writer, bits, readers)
             if by_tma:
-                layout = _copied_layout(held_layout(source), bit_width(type_)) or layout
+                layout = _copied_layout(writer, bits) or layout
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = Builder.after_value(source).add(LocalAlloc(tile, source), source.name).result
         return self.tiles[source]
@@ -129,6 +134,23 @@ def _copied_layout(writer: LinearLayout, bits: int) -> LinearLayout | None:
     if writer.rank != 2 or writer.shape[minor] * bits < 8 * MAX_SWIZZLE_BYTES:
         return None
     return wgmma_shared(writer.shape, bits, MAX_SWIZZLE_BYTES, minor == 0)
+
+
+def _turned_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:
+    """The swizzled layout of a matrix that is contiguous along the other axis than `writer`, whose threads store their
+    neighbours one by one.  They meet the fewest bank conflicts, while readers keep vectors of 16 bytes."""
+    minor, vector = minor_axis(writer), MAX_VECTOR_BITS // bits
+    order, run = (1 - minor, minor), writer.contiguous_per_thread(minor_axis(writer))
+    layouts = [
+        swizzled(writer.shape, together, run, 1 << phases, order)
+        for phases in range(6)
+        for together in (vector, 2 * vector, 4 * vector)
+        if together << phases <= writer.shape[1 - minor]
+    ]
+    layouts = layouts or [swizzled(writer.shape, 1, 1, 1, order)]
+    return min(
+        layouts, key=lambda layout: sum(wavefronts(other, layout, bits) for other in (writer, *readers))
+    )
 
 
 def shared_layout(writer: LinearLayout, bits: int, readers: list[LinearLayout]) -> LinearLayout:

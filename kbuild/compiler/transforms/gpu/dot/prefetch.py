@@ -10,7 +10,9 @@ After:
     %d0 = tt.dot %a0, %b0, %c
     %d  = tt.dot %a1, %b1, %d0
 
-Only two steps' fragments are in registers at a time.  An operand that is in registers already (the left one
+Only two steps' fragments are in registers at a time.  A dot by scalar fma has steps of a few k, or of one where
+these are multiply-adds enough to hide the latency of its loads; an operand that is contiguous along k is loaded in
+vectors for several steps, which take it apart.  An operand that is in registers already (the left one
 of the second dot of attention) is taken apart by `tt.split`, which costs nothing.  So is one that is read from a tile
 which could not stay in shared memory until the dot, for want of room.  The sums are formed in the same order as
 before.
@@ -25,33 +27,40 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.allocation import fits_at_once, fits_until
 from kbuild.compiler.analysis.liveness import Liveness, root_of
+from kbuild.compiler.analysis.tensor_registers import words
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import MemDescType, TensorType
+from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout
+from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad, MemDescSubslice
 from kbuild.compiler.ops.tensor import Dot, Reshape, Split, Store, Trans
+from kbuild.compiler.transforms._support.layout_flow import held_layout
 from kbuild.compiler.transforms.gpu.dot.prefetch_next import carry_first_step
 from kbuild.targets.target import Target
 
 
 @gpu_pass
 def prefetch(module: Module, target: Target, carry: bool = True) -> None:
-    """Split every tensor-core dot that reads an operand from shared memory; with `carry`, load the
-    fragments of a pipelined loop's first step in the previous iteration."""
+    """Split every dot that reads an operand from shared memory; with `carry`, load the fragments of a
+    pipelined loop's first step in the previous iteration."""
     for func in module.functions.values():
-        dots = [op for op in func.body.walk() if isinstance(op, Dot) and op.atom]
+        dots = [op for op in func.body.walk() if isinstance(op, Dot)]
         limit = target.limits.shared_bytes
         room = None if not dots or fits_at_once(func, limit) else _Room(func, limit)
         for op in dots:
             if not op.max_num_imprecise_acc:
-                _split_dot(op, target.atom(op.atom).k, room)
+                _split_dot(op, target.atom(op.atom).k if op.atom else _scalar_step(op), room)
         for op in list(func.body.walk()):
             if carry and isinstance(op, For):
                 carry_first_step(op)
+
+
+_HIDING = 64
+"""Multiply-adds of a thread that hide the latency of loads from shared memory, with those of the other warps."""
 
 
 class _Room(NamedTuple):
@@ -70,6 +79,22 @@ class _Room(NamedTuple):
             if fits_until(self.func, tiles, dot, self.limit):
                 return loads[count:]
         return loads
+
+
+def _scalar_step(dot: Dot) -> int:
+    """The values of k in a step of a dot by scalar fma."""
+    return max(1, _HIDING // len(held_layout(dot.c).unique_registers()))
+
+
+def step_words(dot: Dot) -> float:
+    """32-bit registers for the operands of a dot by scalar fma whose steps are loaded from shared memory: what a load
+    gives, and a step of the load before it."""
+    total, step = 0.0, _scalar_step(dot)
+    for value, axis in ((dot.a, 1), (dot.b, 0)):
+        assert isinstance(value.op, LocalLoad) and isinstance(value.type, TensorType)
+        loaded = max(step, _vector(value.op, axis))
+        total += words([value]) * min(1, (loaded + step) / value.type.shape[axis])
+    return total
 
 
 def _split_dot(dot: Dot, step: int, room: _Room | None) -> None:
@@ -108,30 +133,52 @@ class _SteppedOperand:
         type_ = value.type
         assert isinstance(type_, TensorType) and type_.layout is not None
         self.value, self.axis, self.step, self.type = value, axis, step, type_
-        self.layout = first_part(type_.layout, axis, step)
         self.load = value.op if isinstance(value.op, LocalLoad) and _may_wait(value.op, dot) else None
         """The load to do step by step; None for an operand that stays in registers."""
+        self.loaded = step if self.load is None or dot.atom else max(step, _vector(self.load, axis))
+        """The elements along k that are loaded at a time: those of one step or more."""
+        self.layout = first_part(type_.layout, axis, self.loaded)
         self.pieces: list[Value] = []
 
     @property
     def divides(self) -> bool:
         """Whether each step is in registers of its own, the same for all threads."""
-        return self.layout is not None
+        return self.layout is not None and first_part(self.layout, self.axis, self.step) is not None
 
     def take(self, number: int, builder: Builder) -> Value:
         """The fragments of one step."""
         if self.load is None:
-            self.pieces = self.pieces or _pieces(
-                self.value, self.axis, self.type.shape[self.axis] // self.step
-            )
+            count = self.type.shape[self.axis] // self.step
+            self.pieces = self.pieces or _pieces(self.value, self.axis, count)
             return self.pieces[number]
+        each = self.loaded // self.step
+        if number % each == 0:
+            self.pieces = _pieces(self._part(number // each, builder), self.axis, each)
+        return self.pieces[number % each]
+
+    def _part(self, number: int, builder: Builder) -> Value:
+        """What is loaded at a time."""
+        assert self.load is not None
         tile = self.load.src.type
         assert isinstance(tile, MemDescType)
         shape, offsets = list(self.type.shape), [0, 0]
-        shape[self.axis], offsets[self.axis] = self.step, number * self.step
+        shape[self.axis], offsets[self.axis] = self.loaded, number * self.loaded
         part = MemDescType(tuple(shape), tile.element, tile.layout)
         view = builder.add(MemDescSubslice(self.load.src, tuple(offsets), part)).result
         return builder.add(LocalLoad(view, self.type.with_shape(shape, self.layout)), self.value.name).result
+
+
+def _vector(load: LocalLoad, axis: int) -> int:
+    """Neighbours along an axis in the widest load of a tile, if those are what it moves."""
+    tile = load.src.type
+    assert isinstance(tile, MemDescType)
+    most = min(MAX_VECTOR_BITS // bit_width(tile), tile.shape[axis])
+    unit = tile.shape[1] if axis == 0 else 1
+    bases = tile.layout.bases_of("offset")
+    vector = 1
+    while vector < most and bases[vector.bit_length() - 1] == vector * unit:
+        vector *= 2
+    return vector
 
 
 def first_part(layout: LinearLayout, axis: int, size: int) -> LinearLayout | None:

@@ -26,7 +26,7 @@ from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans
-from kbuild.compiler.ops.tensor import Dot
+from kbuild.compiler.ops.tensor import Dot, Reshape, Split, Trans
 from kbuild.compiler.transforms._support.carried import add_carried, yield_more
 
 
@@ -37,17 +37,31 @@ def carry_first_step(loop: For) -> None:
         return
     loads = _ring_loads(loop)
     slots = {_index(load).index for load in loads}
-    dots = [
-        op for op in loop.body if isinstance(op, Dot) and any(operand.op in loads for operand in (op.a, op.b))
-    ]
+    dots = [op for op in loop.body if isinstance(op, Dot) and any(load in loads for load in _sources(op))]
     if len(slots) != 1 or not dots:
         return
     slot = slots.pop()
-    first = [operand.op for operand in (dots[0].a, dots[0].b) if operand.op in loads]
-    carried = [load for load in first if isinstance(load, LocalLoad) and list(load.result.users) == [dots[0]]]
+    carried = [load for load in _sources(dots[0]) if load in loads and _is_carried(load, dots[0])]
     following = _following(loop, slot)
     if carried and following is not None and _is_ordered(loop, waits[0], loads, dots, following):
         _rotate(loop, waits[0], carried, dots[-1], (slot, following))
+
+
+def _sources(dot: Dot) -> list[LocalLoad]:
+    """The loads that the operands of a dot come from, as they are or cut into parts."""
+    found = []
+    for operand in (dot.a, dot.b):
+        while isinstance(operand.op, Reshape | Trans | Split):
+            operand = operand.op.src
+        if isinstance(operand.op, LocalLoad):
+            found.append(operand.op)
+    return found
+
+
+def _is_carried(load: LocalLoad, dot: Dot) -> bool:
+    """Whether a load is for one dot alone, or cut into parts for several."""
+    users = list(load.result.users)
+    return users == [dot] or all(isinstance(user, Reshape) for user in users)
 
 
 def _ring_loads(loop: For) -> list[LocalLoad]:

@@ -23,6 +23,7 @@ from kbuild.compiler.ops.gpu import (
     LocalAlloc,
     LocalDealloc,
     LocalLoad,
+    LocalStore,
     MemDescIndex,
     MemDescTrans,
 )
@@ -90,6 +91,8 @@ class _Expansion:
         """Issue what would have been issued in the iterations before the first."""
         for time in range(-self.schedule.start, 0):
             for progress in self.progress:
+                if time == -progress.stage.use:
+                    self._store(progress, {size: self._integer(0) for size in self.sizes})
                 iteration = time + progress.stage.lookahead
                 if iteration >= 0:
                     slots = (
@@ -141,6 +144,8 @@ class _Expansion:
         behind = Builder.after(last_dot) if last_dot is not None else top
         if self.schedule.waits_ahead:
             behind.add(AsyncWait(self.schedule.distance - 2))
+        if self.schedule.stored:
+            self._store_next(read_slots)
         for progress, step in zip(self.progress, steps):
             self.builder = behind if progress.stage.asynchronous else top
             iteration = self.builder.add(AddI(self.loop.induction, step)).result
@@ -232,6 +237,24 @@ class _Expansion:
         copy = AsyncCopyGlobalToLocal(source, destination, mask, cache=load.cache, eviction=load.eviction)
         copy.loc = load.loc
         self.builder.add(copy)
+
+    def _store_next(self, read_slots: dict[int, Value]) -> None:
+        """Store the tiles of the next iteration that have come into registers."""
+        zero, one = (self._integer(value) for value in (0, 1))
+        following = {
+            size: following_slot(self.builder, slot, zero, one, self._integer(size)).slot
+            for size, slot in read_slots.items()
+        }
+        for progress in self.progress:
+            self._store(progress, following)
+
+    def _store(self, progress: _Progress, slots: dict[int, Value]) -> None:
+        """Store the tiles that have come into registers into their buffers."""
+        for load in progress.stage.loads:
+            if load in self.schedule.stored:
+                slot = slots[self.schedule.buffers(load)]
+                destination = self._at(load, MemDescIndex(self.buffers[load], slot))
+                self.builder.add(LocalStore(progress.queues[load].pop(0), destination))
 
     def _masked(self, mask: Value | None, predicate: Value, type_: Type, before: Op | None = None) -> Value:
         """A load's mask, or a branch's condition, and the iteration's predicate."""

@@ -12,6 +12,9 @@ do.
                                                             }
                                                             ttg.async_wait {num = 0}
 
+What a dot by scalar fma reads in another order than memory has it goes through registers instead of a copy: see
+`scalar_dots`.
+
 `loads` chooses the loads, `async_copy` those of them that the threads can copy asynchronously, `tensor_maps`
 those that TMA can: where it can do all of them, mbarriers take the place of the groups.  `schedule` says how
 early they are issued, `expand` rewrites the loop.  `invariant` puts into shared memory what is the same for
@@ -30,6 +33,7 @@ from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
 from kbuild.compiler.transforms._support.loops import is_short, trip_count
+from kbuild.compiler.transforms.gpu.dot.scalar_dots import goes_through_registers
 from kbuild.compiler.transforms.gpu.pipeline.async_copy import can_copy, tile_of
 from kbuild.compiler.transforms.gpu.pipeline.budget import (
     is_room_for_more,
@@ -136,7 +140,11 @@ def _plan(
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
     note_maps(func, loads, maps, obstacles)
-    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma)._replace(
+    # What is in registers goes into the buffer after the one that is read.
+    stored = [
+        load for load, tile in tiles.items() if goes_through_registers(load, tile) and not room.in_place
+    ]
+    schedule = make_schedule(loop, list(tiles), held, room.num_stages, room.lagging, by_tma, stored)._replace(
         in_place=room.in_place, issue_after=room.issue_after
     )
     waits_ahead = can_wait_ahead and room.issue_after is not None and schedule.distance > MIN_STAGES

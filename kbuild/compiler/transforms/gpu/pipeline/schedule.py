@@ -8,6 +8,9 @@ read, the copies of iterations t + 1 … t + distance are on their way, and all 
 of iteration t, so have read buffer t - 1: `distance + 1` buffers are enough for one barrier per iteration,
 and no fewer are.
 
+Tiles that are `stored` come into registers two iterations early, and into their buffers one iteration early, after
+the wait and the barrier: that of the next iteration, which they need, is there anyway.
+
 Where there is room for one buffer only, the copies of the next iteration are issued when this one's reads are
 done, after a barrier of their own: `in_place`.
 
@@ -64,6 +67,8 @@ class LoopSchedule(NamedTuple):
     """The last dot behind which the copies are issued; None for right after the wait."""
     waits_ahead: bool = False
     """Whether an iteration waits for the next one's copies, behind that dot."""
+    stored: frozenset[Load] = frozenset()
+    """Those that come into registers, and are stored into their buffers an iteration before they are used."""
 
     def buffers(self, load: Load) -> int:
         """The size of a load's ring of buffers."""
@@ -104,15 +109,19 @@ def make_schedule(
     num_stages: int,
     lagging: Collection[Load] = (),
     by_tma: bool = False,
+    stored: Collection[Load] = (),
 ) -> LoopSchedule:
-    """The stages of a loop with `copied` loads, which become asynchronous, and `held` ones, which stay in
-    registers. Copies `by_tma` have indices for addresses.
+    """The stages of a loop with `copied` loads, which become asynchronous, but for those of them that are
+    `stored`, and `held` ones, which stay in registers. Copies `by_tma` have indices for addresses.
 
     Values held in registers take registers for every iteration that they are early, so they are early by one
     only.
     """
     stages: list[Stage] = []
     distance = _distance(num_stages, bool(lagging))
+    if stored:
+        stages.append(_register_stage(loop, tuple(stored), 2, 1))
+    copied = [load for load in copied if load not in stored]
     if copied:
         direct = _union(loop, copied, frozenset(), by_tma=by_tma)
         tables = tuple(op for op in direct.ops if isinstance(op, Load))
@@ -131,7 +140,10 @@ def make_schedule(
     if held:
         stages.append(_register_stage(loop, held, 1, 0))
     return LoopSchedule(
-        tuple(sorted(stages, key=lambda stage: -stage.lookahead)), distance, frozenset(lagging)
+        tuple(sorted(stages, key=lambda stage: -stage.lookahead)),
+        distance,
+        frozenset(lagging),
+        stored=frozenset(stored),
     )
 
 

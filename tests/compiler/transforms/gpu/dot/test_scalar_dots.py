@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -84,16 +84,14 @@ def test_long_tiles_are_stored_in_the_order_of_k(tile: tuple[int, int, int]) -> 
 
 
 def test_a_swizzle_within_vectors_is_undone(tmp_path: Path) -> None:
-    """Parts of a tile begin within a vector where rows of it are turned by two elements: loads begin at the vector."""
-    made = compiled((True, False), tile=(32, 64, 16), num_stages=2)
-    text = made.asm["ttgir"]
+    """A step begins within a vector where rows are turned by two elements: it loads the vector that it is in."""
+    tile, turned = (32, 64, 16), (True, False)
+    text = compiled(turned, tile=tile, num_stages=2).asm["ttgir"]
     plain = "swizzled{vector=1, perPhase=1, maxPhase=1, order=[1,0]}"
     assert plain in text
     path = tmp_path / "kernel.ttgir"
     path.write_text(text.replace(plain, "swizzled{vector=2, perPhase=4, maxPhase=4, order=[1,0]}"))
-    made = kbuild.compile(path, target="sm_90", stop="ptx")
-    check_sums(made, (True, False), (32, 64, 16), 41)
-    assert "ld.shared.v4.b32" in made.asm["ptx"]
+    check_sums(kbuild.compile(path, target="sm_90", stop="ptx"), turned, tile, 41)
 
 
 @pytest.mark.parametrize("turned", ORDERS)
@@ -134,6 +132,14 @@ def test_dots_of_a_loop_are_in_steps_where_code_is_short_and_registers_are_enoug
 ) -> None:
     made = compiled((False, False), tile=tile, type_name=type_name, max_registers=255)
     assert ("ttg.local_dot" not in made.asm["ttgir"]) == is_stepped
+
+
+def test_each_product_shares_an_operand_with_the_one_before() -> None:
+    """But for the first of a step, whose operands are others: one in 64."""
+    found = re.findall(
+        r"fma\.rn\.f32 \s*%\w+, (%\w+), (%\w+)", compiled((True, False), tile=(128, 64, 16)).asm["ptx"]
+    )
+    assert len(found) == 1024 and sum(not {*a} & {*b} for a, b in pairwise(found)) == 1024 // 64 - 1
 
 
 def test_elements_share_a_row_or_a_column_with_the_ones_before() -> None:

@@ -296,7 +296,7 @@ def dot_exact(
     for start in range(0, K, TILE_K):
         left = tl.load(pa, mask=k[None, :] < K - start, other=0.0)
         right = tl.load(pb, mask=k[:, None] < K - start, other=0.0)
-        total = tl.dot(left, right, total, input_precision="ieee", out_dtype=c.dtype.element_ty)
+        total = tl.dot(left, right, total, input_precision="ieee")
         pa += TILE_K * (ak if TURNED[0] else 1)
         pb += TILE_K * (1 if TURNED[1] else bk)
     tl.store(c + m[:, None] * N + n[None, :], total)

@@ -19,7 +19,6 @@ from collections.abc import Collection, Sequence
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.types import MemDescType, bit_width, element_of
 from kbuild.compiler.layout import LinearLayout, fma_operand, shared_access
-from kbuild.compiler.layout.shared import MAX_VECTOR_BITS
 from kbuild.compiler.lower.core.control import counted_loop
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.index import linear
@@ -116,24 +115,15 @@ class _SlicedOperand:
         self.emit, self.type = emit, tile.element
         registers = fma_operand(result, index, step)
         self.bytes = memory_bits(tile.element) // 8
+        self.access = shared_access(registers, tile.layout, 8 * self.bytes)
         self.where = places(registers)
         pointer, self.start = descriptor(emit, value)
+        self.place = thread_offset(emit, pointer, self.access.lane, self.access.warp, self.bytes)
         axis = len(tile.shape) - 1 - index
         bits = range(tile.shape[axis].bit_length() - 1)
         unit = [tuple(1 << bit if other == axis else 0 for other in range(len(tile.shape))) for bit in bits]
-        images = [offset_of(tile.layout, at) if at[axis] >= step else 0 for at in unit]
-        self.images = [image * self.bytes for image in images]
+        self.images = [offset_of(tile.layout, at) * self.bytes if at[axis] >= step else 0 for at in unit]
         """What each bit of k adds to offsets (XOR), in bytes."""
-        # A vector begins at a multiple of its size in each slice.
-        aligned = min(
-            (offset & -offset for offset in (self.start, *images) if offset), default=tile.layout.numel
-        )
-        self.access = shared_access(
-            registers, tile.layout, 8 * self.bytes, min(MAX_VECTOR_BITS, 8 * self.bytes * aligned)
-        )
-        self.place = thread_offset(
-            emit, pointer, self.access.lane, self.access.warp, self.bytes, self.access.gaps
-        )
 
     def load(self, k: str, wanted: Collection[Coordinates]) -> dict[Coordinates, str]:
         """Elements of the slice that begins at `k`, a register or 0, by their coordinates in the first slice."""
@@ -149,5 +139,6 @@ class _SlicedOperand:
         reach = self.place.reach
         for image in self.images:
             reach |= image
-        base = self.emit.xor(self.place.base, linear(self.emit, k, self.images))
-        return ThreadOffset(self.place.pointer, base, reach, self.place.gaps)
+        return ThreadOffset(
+            self.place.pointer, self.emit.xor(self.place.base, linear(self.emit, k, self.images)), reach
+        )

@@ -27,6 +27,8 @@ _MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold a tile that is turned."""
 _LEAST_ACROSS = 32
 """The least rows or columns of the other operand for which a store for each element is worth it."""
+_LEAST_SUMS = 32
+"""The least sums of a thread whose fmas take longer than their operands come from shared memory, or nearly so."""
 
 
 def is_turned(convert: ConvertLayout, func: Func) -> bool:
@@ -46,6 +48,7 @@ def is_turned(convert: ConvertLayout, func: Func) -> bool:
         and stages > 1
         and bit_width(load.result.type) == 32
         and shape[1 - index] >= _LEAST_ACROSS
+        and len(held_layout(dot.c).unique_registers()) >= _LEAST_SUMS
         and minor_axis(layout) == 1 - index
         and layout.contiguous_per_thread(1 - index) > 1
         and words([load.result]) <= _MAX_HELD_REGISTERS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -72,28 +72,28 @@ def check_sums(made: Artifact, turned: tuple[bool, bool], tile: tuple[int, int, 
 @pytest.mark.parametrize("turned", ORDERS)
 def test_sums_are_by_fma_in_the_order_of_k(turned: tuple[bool, bool], stages: int) -> None:
     tile = (32, 64, 16)
-    made = compiled(turned, tile=tile, num_stages=stages)
+    made = compiled(turned, tile=tile, num_warps=2, num_stages=stages)
     check_sums(made, turned, tile, 41)
     check_sums(made, turned, tile, 16)
 
 
-@pytest.mark.parametrize("tile", [(32, 128, 64), (32, 32, 64)])
-def test_long_tiles_are_stored_in_the_order_of_k(tile: tuple[int, int, int]) -> None:
+def test_long_tiles_are_stored_in_the_order_of_k() -> None:
     """Sixteen lanes along k, more than a warp's banks hold vectors of."""
-    check_sums(compiled((False, True), tile=tile, num_warps=8), (False, True), tile, 64)
+    tile = (64, 64, 64)
+    made = compiled((False, False), tile=tile)
+    assert "ttg.local_store" in made.asm["ttgir"]
+    check_sums(made, (False, False), tile, 64)
 
 
 def test_a_swizzle_within_vectors_is_undone(tmp_path: Path) -> None:
-    """Parts of a tile begin within a vector where rows of it are turned by two elements: loads begin at the vector."""
-    made = compiled((True, False), tile=(32, 64, 16), num_stages=2)
-    text = made.asm["ttgir"]
+    """A step begins within a vector where rows are turned by two elements: it loads the vector that it is in."""
+    tile, turned = (32, 64, 16), (True, False)
+    text = compiled(turned, tile=tile, num_stages=2).asm["ttgir"]
     plain = "swizzled{vector=1, perPhase=1, maxPhase=1, order=[1,0]}"
     assert plain in text
     path = tmp_path / "kernel.ttgir"
     path.write_text(text.replace(plain, "swizzled{vector=2, perPhase=4, maxPhase=4, order=[1,0]}"))
-    made = kbuild.compile(path, target="sm_90", stop="ptx")
-    check_sums(made, (True, False), (32, 64, 16), 41)
-    assert "ld.shared.v4.b32" in made.asm["ptx"]
+    check_sums(kbuild.compile(path, target="sm_90", stop="ptx"), turned, tile, 41)
 
 
 @pytest.mark.parametrize("turned", ORDERS)
@@ -110,10 +110,12 @@ def test_what_memory_holds_along_k_goes_through_registers(turned: tuple[bool, bo
     assert made.asm["ptx"].count("ld.shared.v4.b32") == 3 * (16 + 2) + 8
 
 
-@pytest.mark.parametrize("tile, num_stages", [((128, 16, 16), 3), ((64, 64, 16), 1), ((256, 32, 64), 2)])
+@pytest.mark.parametrize(
+    "tile, num_stages", [((128, 16, 16), 3), ((32, 64, 16), 3), ((64, 64, 16), 1), ((256, 32, 64), 2)]
+)
 def test_other_tiles_along_k_stay_as_they_are(tile: tuple[int, int, int], num_stages: int) -> None:
-    """Few columns of B do not pay for stores of single elements; without pipelining a load is used at once; 128
-    registers are too many to hold."""
+    """Few columns of B do not pay for stores of single elements, nor do few sums of a thread; without pipelining a load is
+    used at once; 128 registers are too many to hold."""
     made = compiled((False, False), tile=tile, num_stages=num_stages)
     assert "ttg.local_store" not in made.asm["ttgir"]
 
@@ -134,6 +136,14 @@ def test_dots_of_a_loop_are_in_steps_where_code_is_short_and_registers_are_enoug
 ) -> None:
     made = compiled((False, False), tile=tile, type_name=type_name, max_registers=255)
     assert ("ttg.local_dot" not in made.asm["ttgir"]) == is_stepped
+
+
+def test_each_product_shares_an_operand_with_the_one_before() -> None:
+    """But for the first of a step, whose operands are others: one in 64."""
+    found = re.findall(
+        r"fma\.rn\.f32 \s*%\w+, (%\w+), (%\w+)", compiled((True, False), tile=(128, 64, 16)).asm["ptx"]
+    )
+    assert len(found) == 1024 and sum(not {*a} & {*b} for a, b in pairwise(found)) == 1024 // 64 - 1
 
 
 def test_elements_share_a_row_or_a_column_with_the_ones_before() -> None:

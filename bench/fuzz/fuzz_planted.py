@@ -132,8 +132,8 @@ PLANTS = (
     Plant(
         "the last copies of a pipeline are one too late",
         "transforms/gpu/pipeline/expand.py",
-        "AsyncWait(self.schedule.distance - 1)",
-        "AsyncWait(self.schedule.distance)",
+        "waits_ahead:\n                self.builder.add(AsyncWait(self.schedule.distance - 1))",
+        "waits_ahead:\n                self.builder.add(AsyncWait(self.schedule.distance))",
     ),
     Plant(
         "copies beyond the last iteration",

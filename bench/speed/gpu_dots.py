@@ -34,6 +34,12 @@ SHAPES = [
 ]
 
 
+def is_one_dot(tile: dict[str, int]) -> bool:
+    """Whether a tile has a power of two of columns: Triton's warp specialisation makes code of several dots that reads
+    outside the operands."""
+    return tile["BLOCK_N"].bit_count() == 1
+
+
 def matmul() -> None:
     """Both major orders of B, and more shapes: a short K, odd sizes, and numbers of tiles that do not fill a
     round."""
@@ -56,9 +62,7 @@ def matmul() -> None:
         right = a.double() @ b.double()
         order = "column_major" if transposed else "row_major"
         own = configurations("matmul", SHORT[dtype], specialize=order)
-        # Without tiles of two dots: Triton's warp specialisation generates code for them that reads outside
-        # the operands.
-        own = [c for c in own if (c["BLOCK_M"] <= 16) == (m <= 16) and not c.get("FIRST_N")]
+        own = [c for c in own if (c["BLOCK_M"] <= 16) == (m <= 16) and is_one_dot(c)]
         peer = contest.best_of(
             [*tiles(m), *own], lambda t: kernel[grid_of("matmul", m, n, t, programs)](*arguments, **t)
         )
@@ -138,7 +142,7 @@ def fp8() -> None:
     right = a.double() @ b.double()
     deep = [{**tile, "BLOCK_K": 128} for tile in tiles(m) if tile["num_stages"] == 3]
     programs = multiprocessors()
-    own = configurations("matmul_fp8", "fp16", specialize="column_major")
+    own = [c for c in configurations("matmul_fp8", "fp16", specialize="column_major") if is_one_dot(c)]
     peer = contest.best_of(
         [*tiles(m), *deep, *own], lambda t: kernel[grid_of("matmul_fp8", m, n, t, programs)](*arguments, **t)
     )

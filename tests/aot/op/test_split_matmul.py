@@ -33,8 +33,12 @@ def root(tmp_path_factory) -> Path:
     (folder / "kernels").mkdir()
     (folder / "kernels/matmul.py").write_bytes((ROOT / "kernels/matmul.py").read_bytes())
     tables = (ROOT / "kernels.toml").read_text().split("[[kernel]]\n")
-    wanted = [f"[[kernel]]\n{each}" for each in tables if re.match('name = "matmul(_split|_parts)?"\n', each)]
-    text = "".join(wanted).replace('dtype = ["fp16", "bf16", "fp32"]', 'dtype = ["fp16"]')
+    wanted = [
+        f"[[kernel]]\n{each}"
+        for each in tables
+        if re.match('name = "matmul(_split|_across|_parts)?"\n', each)
+    ]
+    text = re.sub(r'dtype = \["fp16", "bf16"(, "fp32")?\]', 'dtype = ["fp16"]', "".join(wanted))
     text = re.sub(r"\[kernel\.tune\]\n.*?(?=\[kernel\.op\])", "", text, flags=re.DOTALL)
     text = re.sub(r"config = \[\n  # sm_80.*?^\]", PLAIN, text, count=1, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r".*(sm_80|fp32|bf16).*\n", "", text.replace("*fp32", "*f32")).replace("*f32", "*fp32")
@@ -89,9 +93,19 @@ def test_one_tile_is_divided_among_all_multiprocessors(driver, matmul, m, n, k, 
 
 
 def test_the_tiles_of_the_last_round_alone_are_divided(driver, matmul) -> None:
-    _, launches = product(driver, matmul, 136, 512, 4096, True)
+    _, launches = product(driver, matmul, 200, 512, 4096, True)
     assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
     assert launches[0].grid == (6, 1, 1), "three tiles, and three parts of the fourth"
+
+
+@pytest.mark.parametrize("is_row_major", [True, False])
+@pytest.mark.parametrize(("m", "n", "parts"), [(136, 104, 3), (140, 360, 1)])
+def test_rows_between_two_tiles_go_across(driver, matmul, m, n, parts, is_row_major) -> None:
+    """As columns of the transpose, whose tiles have 144 of them, in as many parts as there is room for."""
+    _, launches = product(driver, matmul, m, n, 4096, is_row_major)
+    entries = ["matmul_split_kernel", "matmul_parts_kernel"][: 1 + (parts > 1)]
+    assert [launch.entry for launch in launches] == entries
+    assert launches[0].grid == (-(-n // 128) * parts, 1, 1)
 
 
 def test_little_work_is_not_divided(driver, matmul) -> None:

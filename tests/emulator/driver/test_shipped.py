@@ -120,7 +120,13 @@ def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
 @functools.cache
 def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
     num_sms = find_target(variant.arch).multiprocessors
-    guards = [guard for other in VARIANTS if other.kernel == variant.kernel for guard in other.guards]
+    same = (variant.kernel, variant.arch, variant.matrix)
+    guards = [
+        guard
+        for other in VARIANTS
+        if (other.kernel, other.arch, other.matrix) == same
+        for guard in other.guards
+    ]
     choices: dict[str, list[int | float]] = {
         argument.name: [
             2,

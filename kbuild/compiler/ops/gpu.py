@@ -152,7 +152,9 @@ class MemDescReinterpret(Op, name="ttg.memdesc_reinterpret", traits=PURE):
     type: Type
 
 
-VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans, MemDescReshape, MemDescReinterpret)
+TILE_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
+"""Those of `VIEWS` that passes make themselves: a buffer, a part of a tile, or its transpose."""
+VIEWS = (*TILE_VIEWS, MemDescReshape, MemDescReinterpret)
 """Operations whose result names the memory that `src` names, or a part of it."""
 
 

@@ -27,14 +27,13 @@ from kbuild.compiler.ir.core import Block, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ops.elementwise import Constant
-from kbuild.compiler.ops.gpu import LocalAlloc, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans
+from kbuild.compiler.ops.gpu import TILE_VIEWS, LocalAlloc, LocalLoad
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Store
 
 _MOST_WORDS = 160
 """Registers of a thread, of at most 255, for the results and operands of a block's dots: the others have addresses, and
 what is computed between the dots."""
-_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 
 @gpu_pass
@@ -69,7 +68,7 @@ def _hoist(dot: WarpGroupDot, sums: set[Value]) -> None:
     op = dot.prev
     while op is not None:
         if not needed.isdisjoint(op.results):
-            if not isinstance(op, _VIEWS):
+            if not isinstance(op, TILE_VIEWS):
                 break
             moved.append(op)
             needed.update(op.operands)
@@ -98,6 +97,6 @@ def _takes_time(op: Op) -> bool:
 
 def _is_stored(op: Op | None, block: Block | None) -> bool:
     """Whether an operation of a block is a tile that threads store, or a view of one."""
-    while isinstance(op, _VIEWS):
+    while isinstance(op, TILE_VIEWS):
         op = op.src.op
     return isinstance(op, LocalAlloc) and op.src is not None and op.parent is block

@@ -42,14 +42,13 @@ from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If, While, Yield
 from kbuild.compiler.ops.elementwise import Constant
 from kbuild.compiler.ops.gpu import (
+    TILE_VIEWS,
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     LocalAlloc,
     LocalDealloc,
     LocalStore,
     MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
 )
 from kbuild.compiler.ops.nvidia import (
     ArriveBarrier,
@@ -64,8 +63,6 @@ from kbuild.targets.target import Target
 
 _MOST_WORDS = 240
 """Registers of a thread, of at most 255, for the sums and operands of dots; the others have addresses and counters."""
-
-_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 
 @gpu_pass
@@ -232,7 +229,7 @@ class _Waits:
         passed: list[Op] = []
         before = dot.prev
         while before is not None:
-            if before in needed and isinstance(before, _VIEWS):
+            if before in needed and isinstance(before, TILE_VIEWS):
                 moved.append(before)
                 needed |= {operand.op for operand in before.operands}
             elif before in needed or not self.may_follow(before, places):
@@ -299,7 +296,7 @@ class _Waits:
     def place(self, tile: Value) -> _Place:
         """The allocation behind a descriptor, and the buffer."""
         slot = None
-        while isinstance(tile.op, _VIEWS):
+        while isinstance(tile.op, TILE_VIEWS):
             if isinstance(tile.op, MemDescIndex):
                 slot = self.slots.of(tile.op.index)
             tile = tile.op.src

@@ -30,13 +30,11 @@ from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.gpu import (
+    TILE_VIEWS,
     ConvertLayout,
     LocalAlloc,
     LocalDot,
     LocalLoad,
-    MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
 )
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal, WaitBarrier, WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Store
@@ -44,7 +42,6 @@ from kbuild.targets import Target
 
 _SHARE = 0.7
 """The part of a thread's registers that a loop's tensors may take; addresses and fragments need the rest."""
-_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 _Copy = AsyncTmaCopyGlobalToLocal
 
 
@@ -156,7 +153,7 @@ def _fits(loop: Op, load: LocalLoad, target: Target) -> bool:
 def _root(load: LocalLoad) -> Value:
     """The shared memory of which a load reads a view."""
     root = load.src
-    while root.op is not None and isinstance(root.op, _VIEWS):
+    while root.op is not None and isinstance(root.op, TILE_VIEWS):
         root = root.op.operands[0]
     return root
 
@@ -230,7 +227,7 @@ def is_kept(memory: Value) -> bool:
 def _users(memory: Value) -> Iterator[Op]:
     """What uses memory or a view of it, but for the views."""
     for user in memory.users:
-        if isinstance(user, _VIEWS):
+        if isinstance(user, TILE_VIEWS):
             yield from _users(user.results[0])
         else:
             yield user

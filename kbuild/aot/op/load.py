@@ -18,6 +18,7 @@ from kbuild.aot.op import schema
 from kbuild.aot.op.expressions import OpExpression, OpScope, parse
 from kbuild.aot.op.load_backward import check_backward, read_backward
 from kbuild.aot.op.load_launch import LaunchLoader
+from kbuild.aot.op.load_values import ValueLoader, named
 from kbuild.aot.op.model import Op, OpRequirement, OpScalar, OpTensor, OpValue
 from kbuild.aot.op.shapes import MAX_TENSORS, check_words, is_name, words_of
 from kbuild.errors import ManifestError, nearest
@@ -94,8 +95,8 @@ class _OpLoader:
         # Before outputs are made, nothing is known of them.
         early = scope.of([tensor.name for tensor in inputs])
         requirements = tuple(self._requirements(values.get("require", {}), early))
-        let = self._values(values.get("let", {}), early, [*scope.tensors])
-        scope = replace(scope, values=[value.name for value in let])
+        let = self._values(values, early, [*scope.tensors])
+        scope = replace(scope, values=named(let))
         # Outputs are known while a call is traced, when there are no strides and no device.
         late = replace(early, values=scope.values)
         tensors = [
@@ -198,23 +199,11 @@ class _OpLoader:
             return
 
     def _values(
-        self, given: Mapping[str, Any], scope: OpScope, tensors: Sequence[str]
+        self, values: Mapping[str, Any], scope: OpScope, tensors: Sequence[str]
     ) -> tuple[OpValue, ...]:
-        """The numbers that the operator computes first, each of which may name those before it."""
-        path = (*self.path, "let")
-        taken = dict.fromkeys(tensors, "tensor") | dict.fromkeys(scope.dims, "dimension")
-        taken |= dict.fromkeys(scope.scalars, "scalar") | {NUM_SMS: "number of multiprocessors"}
-        found: list[OpValue] = []
-        for name, text in checked(self.reader, path, given, schema.LET).items():
-            if not self._check_name((*path, name), name, taken):
-                continue
-            scope = replace(scope, values=[value.name for value in found])
-            expression = self.expression((*path, name), text, scope)
-            if expression and expression.kind not in ("int", "bool"):
-                self.reader.error((*path, name), f"{described(text)} is not a whole number")
-            elif expression:
-                found.append(OpValue(name, expression))
-        return tuple(found)
+        """The numbers that the operator computes first."""
+        loader = ValueLoader(self.reader, self.path, self.expression, self.condition, self._check_name)
+        return loader.load(values, scope, tensors)
 
     def _requirements(self, given: Mapping[str, Any], scope: OpScope) -> Iterator[OpRequirement]:
         """Conditions with their messages."""

@@ -73,6 +73,28 @@ class OpValue:
 
 
 @dataclass(frozen=True)
+class OpRow:
+    """What one row of a choice stands for: a table of `of`, with integers or expressions by name."""
+
+    columns: tuple[tuple[str, OpExpression], ...]
+    """The values of the row, by names that all rows of a choice have in common."""
+    when: OpExpression | None = None
+    """The row is left out where this is zero."""
+
+
+@dataclass(frozen=True)
+class OpChoice:
+    """Rows of values, of which a call takes those of the row that costs least: one `[[kernel.op.choose]]`."""
+
+    rows: tuple[OpRow, ...]
+    """The rows to choose from, the first of which is taken among those that cost the same; the last applies always."""
+    least: OpExpression
+    """What a row costs."""
+    values: tuple[OpValue, ...] = ()
+    """Whole numbers that follow from a row, as `tiles = "cdiv(M, rows)"`, each of which may name those before it."""
+
+
+@dataclass(frozen=True)
 class OpRequirement:
     """What has to hold of a call."""
 

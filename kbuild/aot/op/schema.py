@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from kbuild.aot.manifest.kinds import ListOf, Name, OneOf, Pattern, Scalar, Text
+from kbuild.aot.manifest.kinds import ListOf, Name, Number, OneOf, Pattern, Scalar, Text
 from kbuild.aot.manifest.table import Key, Table
-from kbuild.aot.op.model import Op, OpBackward, OpLaunch, OpRequirement, OpScalar, OpTensor, OpValue
+from kbuild.aot.op.model import (
+    Op,
+    OpBackward,
+    OpChoice,
+    OpLaunch,
+    OpRequirement,
+    OpRow,
+    OpScalar,
+    OpTensor,
+    OpValue,
+)
 
 _EXPRESSION = Text(what="an expression in quotes")
 _NAMES = ListOf(item=Text(what="a name"), what="a list of names", unique=True)
@@ -28,6 +38,26 @@ SCALARS = Table(
 )
 
 LET = Table("let = { … }", OpValue, (Key("<value>", (Op, "values"), _EXPRESSION),), declares=True)
+
+ROW = Table(
+    "of = [{ … }]",
+    OpRow,
+    (
+        Key("when", (OpRow, "when"), _EXPRESSION),
+        Key("<column>", (OpRow, "columns"), Number(is_integer=True)),
+    ),
+    declares=True,
+)
+
+CHOOSE = Table(
+    "[[kernel.op.choose]]",
+    OpChoice,
+    (
+        Key("of", (OpChoice, "rows"), ROW, True, repeated=True, least=1),
+        Key("let", (OpChoice, "values"), LET),
+        Key("least", (OpChoice, "least"), _EXPRESSION, True),
+    ),
+)
 
 DTYPES = Table(
     "dtypes = { … }",
@@ -117,6 +147,13 @@ OP = Table(
         Key("scalars", (Op, "scalars"), SCALARS),
         Key("let", (Op, "values"), LET),
         Key(
+            "choose",
+            (Op, "values"),
+            CHOOSE,
+            repeated=True,
+            doc="More such numbers, which a call takes from the row of a table that costs least.",
+        ),
+        Key(
             "optional",
             (OpTensor, "is_optional"),
             _NAMES,
@@ -162,5 +199,5 @@ OP = Table(
     ),
 )
 
-TABLES = (OP, INPUTS, OUTPUTS, WORKSPACES, SCALARS, LET, DTYPES, BIND, REQUIRE, LAUNCH, BACKWARD)
+TABLES = (OP, INPUTS, OUTPUTS, WORKSPACES, SCALARS, LET, ROW, CHOOSE, DTYPES, BIND, REQUIRE, LAUNCH, BACKWARD)
 """All of them, in the order in which they are read."""

@@ -54,7 +54,9 @@ def test_costs_are_compared_for_one_type_and_specialisation(world):
 def test_a_cost_without_a_value(world):
     """The rows before are taken as ever; where it would be compared, the call is refused."""
     for m, n in ((2**62, 2**20), (2**62, 2**12)):
-        with pytest.raises(world.package.LaunchError, match=r"rounds\(\): a cost of its rows overflows 64 bits"):
+        with pytest.raises(
+            world.package.LaunchError, match=r"rounds\(\): a cost of its rows overflows 64 bits"
+        ):
             world.package.rounds(Tensor(), m, n)
     world.package.rounds(Tensor(), 2**62, 0, grid=1)
     assert world.driver.last.key.endswith(".any")
@@ -70,7 +72,9 @@ def test_an_explanation_has_the_costs(world, capsys):
         "480 * cdiv(cdiv(m, 128) * cdiv(n, 192), num_sms)"
     ) in shown
     assert "TILE=128x256 num_warps=4 num_stages=3 x:16 if n > 0: matches, and costs 620: 620 * " in shown
-    assert "TILE=128x128 num_warps=4 num_stages=3 x:16 if n > 0 if n % 64 == 0: matches, and costs 660" in shown
+    assert (
+        "TILE=128x128 num_warps=4 num_stages=3 x:16 if n > 0 if n % 64 == 0: matches, and costs 660" in shown
+    )
     assert "x:16: matches, behind the one taken" in shown, "the row for any sizes"
     assert "TILE=128x192 num_warps=4 num_stages=3 if n > 0: matches, behind the one taken" in shown
     world.package.explain("rounds", Tensor(), 128, 1152, arch="sm_90")

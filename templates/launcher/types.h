@@ -16,7 +16,8 @@ enum {
     FACT_SHARED = 1,
     DEVICE_FACTS = 2,  /* facts before those of the parameters, which are followed by options and conditions */
     NO_ROW = -1,
-    AMBIGUOUS = -2
+    AMBIGUOUS = -2,
+    COST_FAULT = -3
 };
 
 /* Bits of the facts of arguments, as in _selection.py. */
@@ -97,6 +98,8 @@ typedef struct {
     int opts_in;               /* whether its shared memory takes the function's attribute, static shared memory included */
     unsigned block[3];         /* threads along each axis */
     int cluster_size;          /* of which the grid's first size has to be a multiple; the cubin itself says that there are clusters */
+    int cost;                  /* number of the expression that says what a call costs with it; -1: none */
+    int rival;                 /* the next row of its kernel that it is compared with by cost; -1: none */
     int launch_pdl;            /* whether it may begin before the launch before it has ended, for which it waits by itself */
 } VariantEntry;
 
@@ -106,13 +109,14 @@ typedef union { int64_t integer; uint64_t address; double number; } Value;
 
 typedef struct {
     const char *name, *doc;
-    int parameter_count, option_count, condition_count, fact_count, level_count, first_row, row_count, has_grid;
+    int parameter_count, option_count, condition_count, cost_count, fact_count, level_count, first_row, row_count, has_grid;
     const LaunchParameter *parameters;
     const Option *options;
     const int *levels;         /* bytes of shared memory, one bit of FACT_SHARED each */
     PyObject **names;          /* Python's, interned: parameters, options, stream, grid */
     Cache *cache;
     void (*conditions)(const Value *arguments, int64_t num_sms, uint64_t *facts, int *fault);
+    int64_t (*cost)(const Value *arguments, int64_t num_sms, int number, int *fault);
     void (*grid)(const Value *arguments, const int64_t *constants, int64_t num_sms, int64_t *grid, int *fault);
     const struct Operator *of; /* whose arguments these are, where there is no kernel; else NULL */
 } Kernel;

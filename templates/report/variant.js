@@ -94,6 +94,7 @@ function askedCard(variant) {
     ["Meta-parameters", h("span", { class: "mono" }, values(variant.config))],
     ["Options", h("span", { class: "mono" }, variant.options.join(", "))],
     variant.guards.length ? ["Taken where", h("span", { class: "mono" }, variant.guards.join(" and "))] : null,
+    variant.cost ? ["Cost of a call", h("span", { class: "mono" }, variant.cost)] : null,
     ["Identity", h("span", { class: "mono muted" }, variant.identity)],
   ]));
 }

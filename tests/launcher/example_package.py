@@ -25,7 +25,8 @@ def variant_of(kernel: str, arch: str, signature: dict[str, str], **values) -> V
     matrix, constexprs = (tuple(values.get(name, {}).items()) for name in ("matrix", "constexprs"))
     guards = tuple(values.get("guards", ()))
     options = DEFAULTS.changed({name: value for name, value in values.items() if by_name(name)})
-    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, options, guards)
+    cost = values.get("cost", "")
+    return Variant(kernel, arch, matrix, tuple(signature.items()), constexprs, options, guards, cost)
 
 
 def image_of(key: str, passed: int) -> bytes:
@@ -164,6 +165,40 @@ def waves_rows() -> list[tuple]:
     return rows
 
 
+ROUNDS = {(128, 192): 480, (128, 256): 620, (128, 128): 330, (64, 256): 342}
+"""Tiles of the kernel `rounds`, and what a round of them costs."""
+
+
+def rounds_rows() -> list[tuple]:
+    """A kernel with a row for few rows, then tiles of which the cheapest is taken, one only where 64 divides n, and one behind
+    the row for any sizes."""
+    rows = []
+    for dtype in ("fp32", "fp16"):
+        for hint in (":16", ""):
+            facts = {tile: (Guard("n", ">", 0),) for tile in ROUNDS}
+            facts[128, 128] += (Guard("n", "%", 64),)
+            tiles: list[tuple] = [("few", (Guard("m", "<=", 16),), "")]
+            for (height, width), round_ in ROUNDS.items():
+                cost = f"{round_} * cdiv(cdiv(m, {height}) * cdiv(n, {width}), num_sms)"
+                tiles.append((f"{height}x{width}", facts[height, width], cost))
+            tiles.insert(-1, ("any", (), ""))
+            for key, guards, cost in tiles:
+                signature = {"x": f"*{dtype}{hint}", "m": "i64", "n": "i64"}
+                constexprs = {"TILE": key}
+                variant = variant_of(
+                    "rounds",
+                    "sm_90",
+                    signature,
+                    matrix={"dtype": dtype},
+                    constexprs=constexprs,
+                    guards=guards,
+                    cost=cost,
+                )
+                arch = "sm_90a" if key == "128x256" else ""
+                rows.append(built(variant, f"rounds.{dtype}{hint}.{key}", arch=arch))
+    return rows
+
+
 def choice_rows() -> list[tuple]:
     """A kernel with options that have defaults, one of them the empty word."""
     rows = []
@@ -207,7 +242,7 @@ def example_table() -> tuple[rendering.PackageTable, list[tuple]]:
     choices = (Axis("SLOPE", (0.5, 1.0), default=1.0), Axis("ACTIVATION", ("", "relu"), default=""))
     kernels += (kernel_of("choice", ("1",), matrix=choices), kernel_of("pairs", ("n",)))
     kernels += (kernel_of("waves", ("cdiv(n, 64)",)),)
-    kernels += (kernel_of("tiles", ("cdiv(m, 64) * cdiv(n, 64)",)),)
+    kernels += (kernel_of("tiles", ("cdiv(m, 64) * cdiv(n, 64)",)), kernel_of("rounds", ("num_sms",)))
     copy = variant_of("copy", "sm_80", {"source": "*i8:8", "flag": "i1"})
     rows = [
         *vector_add_rows(),
@@ -219,7 +254,7 @@ def example_table() -> tuple[rendering.PackageTable, list[tuple]]:
     ]
     rows += choice_rows()
     rows.append(built(variant_of("pairs", "sm_90", {"x": "*fp32", "n": "i32"}, cluster_size=2), "pairs"))
-    rows += [*tiles_rows(), *waves_rows()]
+    rows += [*tiles_rows(), *waves_rows(), *rounds_rows()]
     digests = {arch: hashlib.sha256(index_of(arch, rows)[0]).hexdigest() for arch in ("sm_80", "sm_90")}
     rows = [(variant, facts | {"archive_sha256": digests[variant.arch]}) for variant, facts in rows]
     return tables.make_table(manifest_of(kernels), rows), rows

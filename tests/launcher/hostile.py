@@ -26,7 +26,9 @@ POSITIONAL = {
     "blocks": "pii",
     "choice": "p",
     "pairs": "pi",
+    "waves": "pi",
     "tiles": "pii",
+    "rounds": "pii",
 }
 """Kernels, and the kinds of their arguments: pointer, integer, float."""
 DTYPES = {
@@ -144,7 +146,7 @@ class Hostile:
         if roll < 0.08:
             return lambda *a, **k: launcher._grid(self.chance.randrange(-2, 40), self.integer(), *a, **k)
         if roll < 0.09:
-            return lambda *a, **k: launcher._select(self.integer(), tuple(a))
+            return lambda *a, **k: launcher._select(self.integer(), tuple(a), (self.integer(),) * 4)
         if roll < 0.10:
             return lambda *a, **k: self.package.preload(self.integer(), [name])
         if roll < 0.11:

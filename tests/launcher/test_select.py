@@ -24,7 +24,7 @@ def launcher(world):
 def test_select_in_c_and_in_python(launcher):
     table, _ = example_table()
     chance = random.Random(1)
-    seen = set()
+    seen, compared = set(), set()
     for index, kernel in enumerate(table.kernels):
         for _ in range(3000):
             row = chance.choice(kernel.rows)
@@ -32,11 +32,14 @@ def test_select_in_c_and_in_python(launcher):
             facts = tuple(
                 (need | bits) & ~(chance.random() < 0.05 and need) for need, bits in zip(row.required, noise)
             )
-            chosen = selection.select(kernel, facts)
+            costs = tuple(None if chance.random() < 0.05 else chance.randrange(-3, 4) for _ in kernel.costs)
+            chosen = selection.select(kernel, facts, costs)
             trace = tuple(failed[0] if failed else -1 for failed in chosen.trace)
-            assert launcher._select(index, facts) == (chosen.row, trace)
+            assert launcher._select(index, facts, costs) == (chosen.row, trace)
             seen.add(min(chosen.row, 2))
-    assert seen == {selection.AMBIGUOUS, selection.NO_ROW, 0, 1, 2}
+            compared.add(chosen.compared.index(chosen.row) if chosen.row in chosen.compared else -1)
+    assert seen == {selection.COST_FAULT, selection.AMBIGUOUS, selection.NO_ROW, 0, 1, 2}
+    assert compared == {-1, 0, 1, 2, 3}, "the cheapest may be any of four"
 
 
 def test_device_facts_in_c_and_in_python(launcher):
@@ -54,11 +57,11 @@ def test_device_facts_in_c_and_in_python(launcher):
 
 def test_facts_of_a_call(launcher, world):
     table, _ = example_table()
-    ordinal, facts, arguments, grid = launcher._facts(
+    ordinal, facts, arguments, grid, costs = launcher._facts(
         0, 0, Tensor("float16"), Tensor(address=1), n=48, grid=(3,)
     )
     fp16, hint = selection.TYPES["fp16"], selection.HINT_16
-    assert (ordinal, grid, arguments[2:]) == (0, (3,), (48, None))
+    assert (ordinal, grid, arguments[2:], costs) == (0, (3,), (48, None), ())
     assert facts == (0, 0, fp16 | hint, selection.TYPES["fp32"], selection.TYPES["i32"] | hint, ALL_BITS)
     assert table.kernels[0].parameters[2].mask == selection.TYPES["i32"] | hint | selection.HINT_1
 

@@ -4,7 +4,8 @@ This module is copied as it stands into every package that kbuild makes (as `_se
 only the standard library.  The launcher does the same in C; the tests compare the two.
 
 A call is reduced to facts: one 64-bit word each for the device's targets, its shared memory, every parameter,
-option and condition.  A row requires bits of each word.  The first row whose bits are all there is taken:
+option and condition.  A row requires bits of each word.  The first row whose bits are all there is taken, or where it has
+a cost, the cheapest of those of the same architecture, options and hints whose bits are all there and that have one:
 
     fact        bits                                            a row requires
     target      one for each target that runs on the device     its own target's
@@ -19,7 +20,7 @@ option and condition.  A row requires bits of each word.  The first row whose bi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 _TYPE_NAMES = (
     "i1",
@@ -51,7 +52,7 @@ HINT_1 = 1 << 61
 HINT_8, HINT_4 = 1 << 60, 1 << 59
 """Divisible by 8, and by 4; what 16 divides has all three bits."""
 FACT_TARGET, FACT_SHARED, DEVICE_FACTS = 0, 1, 2
-NO_ROW, AMBIGUOUS = -1, -2
+NO_ROW, AMBIGUOUS, COST_FAULT = -1, -2, -3
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,10 @@ class VariantEntry:
     """What the cubin takes: index of the parameter (-1: a null pointer, or a tensor map) and its type."""
     constants: tuple[int, ...]
     """Values of the names in `KernelTable.constants`."""
+    cost: int = -1
+    """Index in `KernelTable.costs` of what a call costs with it; -1 if it has no cost."""
+    rival: int = -1
+    """Index of the next row that it is compared with by cost; -1 if there is none."""
     cluster_size: int = 1
     """The first size of the grid has to be a multiple of this."""
     launch_pdl: bool = False
@@ -157,6 +162,8 @@ class KernelTable:
     options: tuple[ConstexprOption, ...]
     conditions: tuple[str, ...]
     """Run-time conditions of any row, constants already put in."""
+    costs: tuple[str, ...]
+    """What calls cost with any row, as expressions with constants already put in."""
     levels: tuple[int, ...]
     """Amounts of shared memory that rows need, bytes."""
     grid: tuple[str, ...]
@@ -182,15 +189,18 @@ class Selection:
     """The answer to a call, with its reasons."""
 
     row: int
-    """Index of the row in its kernel, or NO_ROW, or AMBIGUOUS."""
+    """Index of the row in its kernel, or NO_ROW, AMBIGUOUS or COST_FAULT."""
     trace: tuple[tuple[int, ...], ...]
     """For each row the facts that failed; empty for one that matches."""
+    compared: tuple[int, ...] = ()
+    """The rows that were compared by cost, in order; none where the first that matches is the only one to compare."""
 
 
-def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
-    """The first row that the facts allow.
+def select(kernel: KernelTable, facts: Sequence[int], costs: Sequence[int | None] = ()) -> Selection:
+    """The first row that the facts allow, or the cheapest of those that it is compared with.
 
-    AMBIGUOUS when a later one matches too and differs in the type of an argument whose type is unknown.
+    AMBIGUOUS when a later one matches too and differs in the type of an argument whose type is unknown.  `costs` are the
+    values of `kernel.costs`, None where one has no value: COST_FAULT when that would have to be compared.
     """
     trace = tuple(
         tuple(i for i, (have, need) in enumerate(zip(facts, row.required)) if have & need != need)
@@ -209,7 +219,23 @@ def select(kernel: KernelTable, facts: Sequence[int]) -> Selection:
         other = kernel.rows[index].required
         if any((chosen[i] ^ other[i]) & TYPE_MASK for i in unknown):
             return Selection(AMBIGUOUS, trace)
-    return Selection(matching[0], trace)
+    return _cheapest(kernel, matching[0], trace, costs)
+
+
+def _cheapest(
+    kernel: KernelTable, first: int, trace: tuple[tuple[int, ...], ...], costs: Sequence[int | None]
+) -> Selection:
+    """Of the first row that matches and those that it is compared with, the cheapest, and of several the first."""
+    compared, index = [first], kernel.rows[first].rival
+    while index >= 0:
+        compared += [index] * (not trace[index])
+        index = kernel.rows[index].rival
+    if len(compared) == 1:
+        return Selection(first, trace)
+    values = [costs[kernel.rows[row].cost] for row in compared]
+    known = [value for value in values if value is not None]
+    row = compared[known.index(min(known))] if len(known) == len(values) else COST_FAULT
+    return Selection(row, trace, tuple(compared))
 
 
 def device_facts(
@@ -231,7 +257,9 @@ class AskedCall:
     device: str
     """Such as `device 0 (compute capability 9.0, 227 KB of shared memory)`."""
     num_sms: int = 0
-    """Multiprocessors of the device, which conditions may name."""
+    """Multiprocessors of the device, which conditions and costs may name."""
+    costs: tuple[int | None, ...] = ()
+    """The values of the kernel's costs; None where one overflows or divides by zero."""
 
 
 def explain(
@@ -242,7 +270,7 @@ def explain(
     Rows that are for another device, type or option stand together in one line; the rest have a line each,
     the nearest `limit` of them where there are more.
     """
-    selection = select(kernel, call.facts)
+    selection = select(kernel, call.facts, call.costs)
     groups: dict[str, list[int]] = {}
     for index, failed in enumerate(selection.trace):
         groups.setdefault(_coarse_failure(kernel, targets, call, kernel.rows[index], failed), []).append(
@@ -262,9 +290,22 @@ def _verdict(kernel: KernelTable, call: AskedCall, selection: Selection, index: 
     """Whether a row for the call's device, types and options is taken, and why not."""
     if failed := selection.trace[index]:
         return "no: " + "; ".join(_fine_failures(kernel, call, kernel.rows[index], failed))
+    if index in selection.compared:
+        return _verdict_on_cost(kernel, call, selection, index)
     if index == selection.row:
         return "taken"
-    return "matches too" if selection.row == AMBIGUOUS else "matches, behind the one taken"
+    return "matches too" if selection.row < 0 else "matches, behind the one taken"
+
+
+def _verdict_on_cost(kernel: KernelTable, call: AskedCall, selection: Selection, index: int) -> str:
+    """Whether the cost of a row is the least of those that are compared."""
+    text = kernel.costs[kernel.rows[index].cost]
+    cost = call.costs[kernel.rows[index].cost]
+    if cost is None:
+        return f"no cost: {text} overflows 64 bits, or divides by zero"
+    if index == selection.row:
+        return f"taken, for it costs {cost}: {text}"
+    return f"matches, and costs {cost}: {text}"
 
 
 def _coarse_failure(
@@ -327,9 +368,13 @@ def _fine_failures(
 
 
 def no_variant_message(kernel: KernelTable, targets: Sequence[CodeTarget], call: AskedCall) -> str:
-    """The error message for a call that no row matches, or that rows of different types match."""
-    selection = select(kernel, call.facts)
-    if selection.row == AMBIGUOUS:
+    """The error message for a call that no row matches, that rows of different types match, or whose costs have no value."""
+    # Where some row matches, one of the costs that are compared has no value.
+    call = replace(call, costs=call.costs or (None,) * len(kernel.costs))
+    selection = select(kernel, call.facts, call.costs)
+    if selection.row == COST_FAULT:
+        head = f"{kernel.name}(): a cost of its rows overflows 64 bits, or divides by zero"
+    elif selection.row == AMBIGUOUS:
         names = [option.name for option in kernel.options if not option.required and option.default < 0]
         advice = f"; say {names[0]}=..." if names else ""
         head = f"{kernel.name}(): the element type of an argument is unknown, and rows for more than one type match{advice}"

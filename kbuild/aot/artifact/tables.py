@@ -177,13 +177,18 @@ def _make_kernel(kernel: Kernel, codes: list[Code], targets: tuple[CodeTarget, .
         conditions=tuple(
             dict.fromkeys(text for code in codes for text in _conditions(code, parameters, where))
         ),
+        costs=tuple(dict.fromkeys(filter(None, (_cost(code, parameters, where) for code in codes)))),
         levels=_levels([_all_shared(code.facts) for code in codes]),
         grid=tuple(axis.text for axis in grid),
         constants=constants,
         rows=(),
         first_row=0,
     )
-    rows = tuple(_make_row(table, targets, code, grid_args) for code in _sorted_codes(codes))
+    ordered = _sorted_codes(codes)
+    rows = tuple(
+        replace(_make_row(table, targets, code, grid_args), rival=rival)
+        for code, rival in zip(ordered, _rivals(ordered))
+    )
     masks = [_union(row.required[DEVICE_FACTS + i] for row in rows) for i in range(len(parameters))]
     return replace(
         table, rows=rows, parameters=tuple(replace(p, mask=mask) for p, mask in zip(parameters, masks))
@@ -228,6 +233,8 @@ def _parameters(
     extents = {name: (names.index(extent.tensor), *extent[1:]) for name, _, extent in codes[0].extents}
     # A call that gives its grid leaves out what the grid alone needs; not so what chooses among the rows.
     asked = {name for code in codes for guard in code.variant.guards for name in guard.arguments}
+    for text in dict.fromkeys(code.variant.cost for code in codes if code.variant.cost):
+        asked |= {*expressions.parse(text, [*names, expressions.NUM_SMS], f"{where}: cost").names}
     grid_only = {name for name, _ in grid_args} - asked
     parameters = []
     for name, column in zip(names, columns):
@@ -320,6 +327,26 @@ def _conditions(code: Code, parameters: tuple[LaunchParameter, ...], where: str)
     return tuple(expressions.parse(text, names, f"{where}: when").text for text in code.conditions)
 
 
+def _cost(code: Code, parameters: tuple[LaunchParameter, ...], where: str) -> str:
+    """The variant's cost in its normal form; empty where it has none."""
+    names = [*(parameter.name for parameter in parameters if _is_countable(parameter)), expressions.NUM_SMS]
+    return expressions.parse(code.variant.cost, names, f"{where}: cost").text if code.variant.cost else ""
+
+
+def _rivals(codes: Sequence[Code]) -> list[int]:
+    """For each code in the order of its table the next one that it is compared with by cost, or -1: of the same
+    architecture, matrix and hints, and with a cost as well."""
+    found = [-1] * len(codes)
+    last: dict[object, int] = {}
+    for index, code in enumerate(codes):
+        if code.variant.cost:
+            point = code.is_ptx, code.target.first, code.variant.matrix, code.variant.signature
+            if point in last:
+                found[last[point]] = index
+            last[point] = index
+    return found
+
+
 def _is_countable(parameter: LaunchParameter) -> bool:
     """Whether expressions may name it: an integer of at most 64 bits."""
     return parameter.kind == "integer" and "u64" not in parameter.types
@@ -352,6 +379,7 @@ def _make_row(
         )
     target = targets.index(code.target)
     constants = _constants(variant)
+    cost = _cost(code, table.parameters, table.name)
     return VariantEntry(
         name=_row_name(code),
         archive=facts["archive"],
@@ -370,6 +398,7 @@ def _make_row(
         ),
         passed=_passed(code, grid_args),
         constants=tuple(constants[name] for name in table.constants),
+        cost=table.costs.index(cost) if cost else -1,
         cluster_size=variant.options.cluster_size,
         launch_pdl=variant.options.launch_pdl,
         spills=(facts.get("spill_stores") or 0) // 4,

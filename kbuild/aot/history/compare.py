@@ -213,6 +213,10 @@ def variant_differences(old: Variant, new: Variant) -> Iterator[Reason]:
             for guards in (old.guards, new.guards)
         ]
         yield Reason("manifest", f"taken where {texts[0]} → {texts[1]}", key=("config",))
+    if old.cost != new.cost:
+        yield Reason(
+            "manifest", f"cost = {old.cost or 'none'} → {new.cost or 'none'}", key=("config", "cost")
+        )
 
 
 def _changes(

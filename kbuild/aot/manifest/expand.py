@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from kbuild.aot.manifest.descriptors import hint_of, resolved
-from kbuild.aot.manifest.expressions import NUM_SMS
+from kbuild.aot.manifest.expressions import NUM_SMS, substituted
 from kbuild.aot.manifest.launches.shape import with_launch_shape
 from kbuild.aot.manifest.model import (
     GUARD_OPERATORS,
@@ -66,6 +66,9 @@ class Variant:
     """How it is compiled."""
     guards: tuple[Guard, ...] = ()
     """Run-time facts that have to hold where dispatch takes this variant; the cubin does not depend on them."""
+    cost: str = ""
+    """What a call costs with it, as an expression over run-time integers: of several with a cost dispatch takes the cheapest.
+    Neither the cubin nor the names of files depend on it."""
 
     def __str__(self) -> str:
         return self._text
@@ -79,17 +82,18 @@ class Variant:
             ",".join(f"{name}={type_}" for name, type_ in self.signature),
             ",".join(f"{name}={_value_text(value)}" for name, value in self.constexprs),
             _tags(self.options),
-            ",".join(str(guard) for guard in self.guards),
+            ",".join(str(guard) for guard in self.guards) + (f";{self.cost}" if self.cost else ""),
         )
         return "/".join(sections)
 
     @staticmethod
     def parse(text: str) -> Variant:
         """The variant whose `str` is this text; ValueError if there is none."""
-        sections = text.split("/", 6)  # A guard may have `//`.
+        sections = text.split("/", 6)  # A guard and a cost may have `//`.
         if len(sections) != 7:
             raise ValueError(f"a variant has 7 parts with / between them, not {len(sections)}: {text!r}")
-        kernel, arch, matrix, signature, constexprs, tags, guards = sections
+        kernel, arch, matrix, signature, constexprs, tags, facts = sections
+        guards, _, cost = facts.partition(";")
         return Variant(
             kernel=kernel,
             arch=arch,
@@ -98,6 +102,7 @@ class Variant:
             constexprs=tuple((name, _parse_value(value)) for name, value in _pairs(constexprs)),
             options=CompileOptions.parse(tags),
             guards=tuple(parse_guard(guard) for guard in guards.split(",") if guard),
+            cost=cost,
         )
 
     @property
@@ -125,7 +130,8 @@ class Variant:
         parts = ["+".join(words), ",".join(axes), ",".join(hinted), ",".join(meta), ",".join(facts)]
         name = ".".join(_UNSAFE.sub("_", part) for part in parts if part)
         if len(name) > _LONGEST_FILE_NAME:
-            name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(str(self).encode()).hexdigest()[:16]}"
+            whole = str(replace(self, cost=""))
+            name = f"{name[:_LONGEST_FILE_NAME]}.{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
         return f"{name}.{_tags(self.options)}".lstrip(".")
 
     def portable(self) -> Variant:
@@ -198,7 +204,11 @@ def expand(manifest: Manifest, archs: Iterable[str] = (), kernels: Iterable[str]
                 continue
             for found in _expand_kernel(kernel, arch):
                 (variants if isinstance(found, Variant) else excluded).append(found)  # type: ignore[arg-type]
-    return Expansion(tuple(dict.fromkeys(variants)), tuple(excluded))
+    # Where options have no effect, as clusters on some architectures, several may differ in their costs alone.
+    each_once: dict[Variant, Variant] = {}
+    for variant in variants:
+        each_once.setdefault(replace(variant, cost="") if variant.cost else variant, variant)
+    return Expansion(tuple(each_once.values()), tuple(excluded))
 
 
 def notes_on_sources(manifest: Manifest, kernels: Collection[str] = ()) -> Iterator[str]:
@@ -303,19 +313,38 @@ def _applying(
     kernel: Kernel, facts: dict[str, Value], configs: Iterable[Config]
 ) -> Iterator[tuple[Config, list[Specialization]]]:
     """The configurations of a point in order, each with the specialisations it is for."""
-    before: list[list[frozenset[Guard]]] = [[] for _ in kernel.specializations]
+    before = [_Before() for _ in kernel.specializations]
     for config in configs:
-        guards = frozenset(config.guards)
         chosen = []
         for one, earlier in zip(kernel.specializations, before):
-            # Dispatch would never get past a configuration that asks for these facts or for fewer.
-            if config.when.holds(facts | {"specialize": one.name}) and not any(
-                known <= guards for known in earlier
-            ):
-                earlier.append(guards)
+            if config.when.holds(facts | {"specialize": one.name}) and earlier.lets_through(config):
                 chosen.append(one)
         if chosen:
             yield config, chosen
+
+
+class _Before:
+    """The configurations that dispatch tries before another one, for the same point and specialisation."""
+
+    def __init__(self) -> None:
+        self._guards: list[frozenset[Guard]] = []
+        self._ending: list[frozenset[Guard]] = []
+        self._has_cost = False
+
+    def lets_through(self, config: Config) -> bool:
+        """Whether some call may take a configuration, which is then one of those before the next.
+
+        Dispatch never gets past one that asks for the same facts or for fewer; but where the first that applies has a cost,
+        it looks at all others that have one.
+        """
+        guards = frozenset(config.guards)
+        if any(known <= guards for known in (self._ending if config.cost else self._guards)):
+            return False
+        self._guards.append(guards)
+        self._has_cost = self._has_cost or bool(config.cost)
+        if not self._has_cost:
+            self._ending.append(guards)
+        return True
 
 
 def expand_config(
@@ -331,6 +360,7 @@ def expand_config(
     )
     values = dict(point + constexprs)
     options = with_launch_shape(kernel, _options_on(config.options, arch), values)
+    cost = _cost_with(kernel, config.cost, values, options) if config.cost else ""
     types: list[dict[str, tuple[str, str]]] = [{} for _ in kernel.args]
     for hints in _hint_choices(kernel, specializations):
         signature = []
@@ -338,13 +368,23 @@ def expand_config(
             if hint not in known:
                 known[hint] = argument.name, argument_type(argument, values, hint)
             signature.append(known[hint])
-        yield Variant(kernel.name, arch, point, tuple(signature), constexprs, options, config.guards)
+        yield Variant(kernel.name, arch, point, tuple(signature), constexprs, options, config.guards, cost)
 
 
 @lru_cache(maxsize=4096)
 def _options_on(options: CompileOptions, arch: str) -> CompileOptions:
     """Options for an architecture."""
     return options.on(find_target(arch).features)
+
+
+def _cost_with(kernel: Kernel, text: str, values: dict[str, Value], options: CompileOptions) -> str:
+    """The expression of a cost with the numbers of a variant for its compile-time values and options."""
+    given = {argument.name for argument in kernel.args + kernel.grid_args}
+    known = {**options.values("variant", kernel.language), **values}
+    numbers = {
+        name: int(value) for name, value in known.items() if isinstance(value, int) and name not in given
+    }
+    return substituted(text, numbers)
 
 
 def _hint_choices(kernel: Kernel, specializations: list[Specialization]) -> Iterator[tuple[str, ...]]:

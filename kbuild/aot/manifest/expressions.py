@@ -71,6 +71,27 @@ def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
     return _evaluate(expression.tree, values)
 
 
+def substituted(text: str, values: Mapping[str, int]) -> str:
+    """The normal form of an expression with numbers for the names that have a value."""
+    return ast.unparse(_Numbers(values).visit(ast.parse(text, mode="eval").body))
+
+
+class _Numbers(ast.NodeTransformer):
+    """Puts numbers in the place of names."""
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The number of a name; names of functions have none."""
+        return ast.Constant(self._values[node.id]) if node.id in self._values else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """A call, whose function is no name of a value even where a value is called so."""
+        node.args = [self.visit(argument) for argument in node.args]
+        return node
+
+
 def to_c(expression: Expression, reference: Callable[[str], str]) -> str:
     """The expression in C: `reference` prints a name as an int64_t; faults are added to an `int *fault` in
     scope."""

@@ -260,6 +260,10 @@ class Config:
     """Values of constexpr parameters, such as BLOCK_M."""
     options: CompileOptions = DEFAULTS
     """How the kernel is compiled; each option is a key of its own."""
+    cost: str = ""
+    """What a call costs with the configuration, by a model: a number, or an expression over integer arguments, `num_sms`,
+    and the compile-time integers and options of the configuration.  Where the first configuration that applies has
+    one, the cheapest of those that apply and have one is taken."""
 
 
 @dataclass(frozen=True)

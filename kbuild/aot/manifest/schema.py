@@ -9,6 +9,7 @@ holds between keys.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from kbuild.aot.manifest.kinds import (
@@ -173,10 +174,12 @@ _META_PARAMETERS = (
     Key("<constexpr>", (Config, "constexprs"), VALUE),
 )
 
+_COST = Key("cost", (Config, "cost"), Number(is_integer=True))
+
 CONFIG = Table(
     "[[kernel.config]]",
     Config,
-    (Key("when", (Config, "when"), WHEN), *_META_PARAMETERS),
+    (Key("when", (Config, "when"), WHEN), _COST, *_META_PARAMETERS),
     unknown="the kernel has no such parameter",
 )
 
@@ -184,6 +187,7 @@ DEFAULTS = Table(
     "[kernel.defaults]",
     Config,
     (
+        _COST,
         *_META_PARAMETERS,
         Key(
             "when",
@@ -196,14 +200,16 @@ DEFAULTS = Table(
 )
 
 
-def options_of(table: Table, language: str) -> Table:
-    """A table of meta-parameters without the options of other languages, whose names are free."""
+def options_of(table: Table, language: str, parameters: Collection[str]) -> Table:
+    """A table of meta-parameters of a kernel with these parameters, without the options of other languages, whose names
+    are free; a key that is a parameter's name is that parameter."""
     others = {
         name
         for option in options("variant")
         if option.language not in ("", language)
         for name in option.names
     }
+    others |= {_COST.name} & set(parameters)
     return replace(table, keys=tuple(key for key in table.keys if key.name not in others))
 
 

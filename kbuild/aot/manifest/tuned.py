@@ -211,7 +211,7 @@ def _with(kernel: Kernel, entries: Iterable[TunedEntry]) -> tuple[Config, ...]:
     another's calls."""
     before: dict[int, list[TunedEntry]] = {}
     for entry in entries:
-        before.setdefault(_replaced(kernel, entry), []).append(entry)
+        before.setdefault(_place_in(kernel, entry), []).append(entry)
     found: list[Config] = []
     for index, config in enumerate(kernel.configs):
         buckets = [{*config.guards, *bucket.guards} for bucket in kernel.tune.buckets] if kernel.tune else []
@@ -226,6 +226,18 @@ def _place_of(entry: TunedEntry, buckets: Sequence[Collection[Guard]]) -> tuple[
     exact = [place for place, asked in enumerate(buckets) if facts == {*asked}]
     wider = [place for place, asked in enumerate(buckets) if facts >= {*asked}]
     return (*exact, *wider, len(buckets))[0], -len(facts)
+
+
+def _place_in(kernel: Kernel, entry: TunedEntry) -> int:
+    """Which configuration the entry stands before: that which it replaces, or where dispatch compares costs, the first that
+    has one, for an entry has none."""
+    replaced = _replaced(kernel, entry)
+    if not kernel.configs[replaced].cost:
+        return replaced
+    point = dict(entry.when)
+    return next(
+        index for index, config in enumerate(kernel.configs) if config.cost and config.when.holds(point)
+    )
 
 
 def _replaced(kernel: Kernel, entry: TunedEntry) -> int:

@@ -68,6 +68,7 @@ def _variant(
         "options": variant.options.words,
         "hints": [[name, type_] for name, type_ in variant.signature],
         "guards": [guard.expression for guard in variant.guards],
+        "cost": variant.cost,
         "num_warps": variant.options.num_warps,
         "num_stages": variant.options.num_stages,
         "command": job.command(),

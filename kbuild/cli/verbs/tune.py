@@ -18,7 +18,8 @@ from kbuild.aot.manifest.expand import Expansion, Variant, notes_on_sources
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest
 from kbuild.aot.tune import tune as tuner
-from kbuild.aot.tune.tune import DeviceFacts, TimingDevice, TuneTask
+from kbuild.aot.tune.tasks import TuneTask, short, tasks, variants_of
+from kbuild.aot.tune.tune import DeviceFacts, TimingDevice
 from kbuild.aot.verify.cases import FEW_SMS
 from kbuild.errors import UsageError
 from kbuild.targets import capability_of, find_target
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     machine = None if options.dry_run else open_machine(options.device, options.environment)
     archs = chosen_archs(manifest, tuple(options.archs), machine.device if machine else None)
-    found = list(tuner.tasks(manifest, archs, known_kernels(manifest, options.kernels)))
+    found = list(tasks(manifest, archs, known_kernels(manifest, options.kernels)))
     if not found:
         raise UsageError(
             "there is nothing to tune",
@@ -146,7 +147,7 @@ def compiled(
         display=display,
     )
     progress = Progress() if options.quiet else Bar() if sys.stderr.isatty() else Lines()
-    variants = tuner.variants_of(found)
+    variants = variants_of(found)
     manifest = replace(manifest, package=replace(manifest.package, ptx_archs=()))  # Only cubins are timed.
     result = builder.build_variants(asked, manifest, Expansion(variants, ()), directory, progress)
     made: dict[Variant, tuple[dict[str, Any], bytes]] = {}
@@ -176,7 +177,7 @@ def _show(found: list[TuneTask], programs: Programs) -> None:
                 state = "does not compile"
             else:
                 state = tuner.obstacle(programs[variant][0], device, most) or "the same code as another"
-            print(f"  {'+' if variant in kept else '-'} {tuner.short(variant)}: {state}")
+            print(f"  {'+' if variant in kept else '-'} {short(variant)}: {state}")
 
 
 def _say(options: argparse.Namespace, text: str) -> None:

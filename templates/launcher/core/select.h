@@ -60,3 +60,41 @@ static int cached_row(const Kernel *kernel, const uint64_t *facts)
     cache->last = slot;
     return cache->rows[slot] - 1;
 }
+
+/* Whether the facts allow a row which requires the same types, hints and options as one that they allow. */
+static int rival_matches(const Kernel *kernel, const VariantEntry *row, const uint64_t *facts)
+{
+    uint64_t missing = (row->required[FACT_TARGET] & ~facts[FACT_TARGET]) | (row->required[FACT_SHARED] & ~facts[FACT_SHARED]);
+    for (int i = kernel->fact_count - kernel->condition_count; i < kernel->fact_count; i++)
+        missing |= row->required[i] & ~facts[i];
+    return !missing;
+}
+
+/* Of the first row that the facts allow, and those that they allow and that it is compared with by cost, the cheapest; the first of
+   those that cost the same.  COST_FAULT where one of the costs has no value. */
+static int cheapest_row(const Kernel *kernel, const uint64_t *facts, int first, const Value *arguments, int num_sms)
+{
+    const VariantEntry *own = &rows[kernel->first_row];
+    int cheapest = first, is_compared = 0, fault = 0;
+    int64_t least = 0;
+    for (int i = own[first].rival; i >= 0; i = own[i].rival) {
+        if (!rival_matches(kernel, &own[i], facts))
+            continue;
+        if (!is_compared++)
+            least = kernel->cost(arguments, num_sms, own[first].cost, &fault);
+        int64_t cost = kernel->cost(arguments, num_sms, own[i].cost, &fault);
+        if (cost < least)
+            cheapest = i, least = cost;
+    }
+    return fault ? COST_FAULT : cheapest;
+}
+
+/* The row of a call: NO_ROW or AMBIGUOUS where there is none, or COST_FAULT with a report; `found` is the first that its facts
+   allow. */
+static int row_by_cost(const Kernel *kernel, const uint64_t *facts, int found, const Value *arguments, int num_sms)
+{
+    int row = found < 0 ? found : cheapest_row(kernel, facts, found, arguments, num_sms);
+    if (row == COST_FAULT)
+        report(WRONG_LAUNCH, "%s(): a cost of its rows overflows 64 bits, or divides by zero", kernel->name);
+    return row;
+}

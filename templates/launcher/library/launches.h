@@ -42,8 +42,12 @@ static int launch_values(const Kernel *kernel, Device *device, int ordinal, Valu
     if (check_conditions(kernel, values, facts, device->num_sms) < 0)
         return -1;
     pthread_mutex_lock(&lock);
-    int found = cached_row(kernel, facts), index = kernel->first_row + found;
+    int found = cached_row(kernel, facts);
     pthread_mutex_unlock(&lock);
+    found = row_by_cost(kernel, facts, found, values, device->num_sms);
+    if (found == COST_FAULT)
+        return -1;
+    int index = kernel->first_row + found;
     if (found < 0)
         return refuse_call(kernel, facts, ordinal, device, found == AMBIGUOUS);
     const VariantEntry *row = &rows[index];

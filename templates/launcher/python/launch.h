@@ -112,7 +112,7 @@ static PyObject *launch_row(const Kernel *kernel, const Device *device, int inde
 }
 
 /* Not the number of a row: reading the call failed, with an exception. */
-enum { UNREADABLE = -3 };
+enum { UNREADABLE = -4 };
 
 /* The device of a call whose arguments are read, and its row: NO_ROW or AMBIGUOUS where there is none, or UNREADABLE. */
 static int select_of_call(const Kernel *kernel, Call *call, const Device **device)
@@ -123,7 +123,9 @@ static int select_of_call(const Kernel *kernel, Call *call, const Device **devic
     if (!*device || check_conditions(kernel, call->values, call->facts, (*device)->num_sms) < 0)
         return UNREADABLE;
     memcpy(call->facts, (*device)->facts[kernel - kernels], sizeof (*device)->facts[0]);
-    int row = cached_row(kernel, call->facts);
+    int row = row_by_cost(kernel, call->facts, cached_row(kernel, call->facts), call->values, (*device)->num_sms);
+    if (row == COST_FAULT)
+        return UNREADABLE;
     return row < 0 ? row : row + kernel->first_row;
 }
 

@@ -8,7 +8,23 @@ static const Kernel *kernel_of_row(long row)
     return kernel;
 }
 
-/* _facts(kernel, multiprocessors, *arguments, **keywords): (ordinal or -1, facts, arguments, grid), without the device's own facts.
+/* The values of a kernel's costs for a call; None for one that has no value. */
+static PyObject *tuple_of_costs(const Kernel *kernel, const Value *arguments, int num_sms)
+{
+    PyObject *tuple = PyTuple_New(kernel->cost_count);
+    for (int i = 0; tuple && i < kernel->cost_count; i++) {
+        int fault = 0;
+        int64_t cost = kernel->cost(arguments, num_sms, i, &fault);
+        PyObject *item = fault ? Py_NewRef(Py_None) : PyLong_FromLongLong(cost);
+        if (!item || PyTuple_SetItem(tuple, i, item) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+/* _facts(kernel, multiprocessors, *arguments, **keywords): (ordinal or -1, facts, arguments, grid, costs), without the device's own facts.
    The number of multiprocessors is that of a device which need not be there; 0 stands for the call's own. */
 static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
 {
@@ -29,8 +45,9 @@ static PyObject *call_facts(PyObject *module, PyObject *const *arguments, Py_ssi
         check_conditions(kernel, call.values, call.facts, (int)num_sms) == 0) {
         call.facts[FACT_TARGET] = call.facts[FACT_SHARED] = 0;
         PyObject *grid = call.slots[slots_of(kernel) - 1];
-        result = Py_BuildValue("iNNO", call.device, tuple_of_bits(call.facts, kernel->fact_count),
-                               tuple_of_slots(call.slots, slots_of(kernel) - 2), grid ? grid : Py_None);
+        result = Py_BuildValue("iNNON", call.device, tuple_of_bits(call.facts, kernel->fact_count),
+                               tuple_of_slots(call.slots, slots_of(kernel) - 2), grid ? grid : Py_None,
+                               tuple_of_costs(kernel, call.values, (int)num_sms));
     }
     release_arguments(&call);
     return result;
@@ -69,12 +86,20 @@ static PyObject *place_of_row(PyObject *module, PyObject *number)
     return Py_BuildValue("ssss", kernel_of_row(row)->name, archives[rows[row].archive].name, rows[row].key, rows[row].sha256);
 }
 
-/* _select(kernel, facts): (row or NO_ROW or AMBIGUOUS, the first failing fact of each row or -1). */
+/* The cost in a list of values and whether they are faults, in turn: what `_select` has in place of a kernel's own. */
+static int64_t cost_given(const Value *costs, int64_t num_sms, int number, int *fault)
+{
+    (void)num_sms;
+    *fault |= costs[2 * number + 1].integer != 0;
+    return costs[2 * number].integer;
+}
+
+/* _select(kernel, facts, costs): (row or NO_ROW, AMBIGUOUS or COST_FAULT, the first failing fact of each row or -1). */
 static PyObject *select_facts(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    PyObject *index, *sequence;
-    if (!PyArg_ParseTuple(arguments, "OO!", &index, &PyTuple_Type, &sequence))
+    PyObject *index, *sequence, *costs;
+    if (!PyArg_ParseTuple(arguments, "OO!O!", &index, &PyTuple_Type, &sequence, &PyTuple_Type, &costs))
         return NULL;
     const Kernel *kernel = kernel_of(index);
     if (!kernel)
@@ -82,15 +107,28 @@ static PyObject *select_facts(PyObject *module, PyObject *arguments)
     uint64_t facts[kernel->fact_count];
     if (PyTuple_Size(sequence) != kernel->fact_count)
         return PyErr_Format(PyExc_ValueError, "%s has %d facts", kernel->name, kernel->fact_count);
+    if (PyTuple_Size(costs) != kernel->cost_count)
+        return PyErr_Format(PyExc_ValueError, "%s has %d costs", kernel->name, kernel->cost_count);
     for (int i = 0; i < kernel->fact_count && !PyErr_Occurred(); i++)
         facts[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(sequence, i));
+    Value given[2 * kernel->cost_count + 1];
+    for (int i = 0; i < kernel->cost_count && !PyErr_Occurred(); i++) {
+        PyObject *cost = PyTuple_GetItem(costs, i);
+        given[2 * i + 1].integer = cost == Py_None;
+        given[2 * i].integer = cost == Py_None ? 0 : PyLong_AsLongLong(cost);
+    }
     PyObject *trace = PyErr_Occurred() ? NULL : PyTuple_New(kernel->row_count);
     for (int i = 0; trace && i < kernel->row_count; i++) {
         int failing;
         row_matches(kernel, &rows[kernel->first_row + i], facts, &failing);
         PyTuple_SetItem(trace, i, PyLong_FromLong(failing));
     }
-    return trace ? Py_BuildValue("iN", select_row(kernel, facts), trace) : NULL;
+    if (!trace)
+        return NULL;
+    Kernel asked = *kernel;
+    asked.cost = cost_given;
+    int row = select_row(kernel, facts);
+    return Py_BuildValue("iN", row < 0 ? row : cheapest_row(&asked, facts, row, given, 0), trace);
 }
 
 /* _device_facts(kernel, capability, shared_limit) */

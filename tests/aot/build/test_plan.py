@@ -80,7 +80,7 @@ CHANGED: dict[str, object] = {
     "constexprs": (("BLOCK", 1024), ("SCALE", 2.0)),
 }
 """Every field of a variant that its code depends on, with another value."""
-OF_DISPATCH = {"kernel": "other", "guards": (Guard("n", ">", 3),)}
+OF_DISPATCH = {"kernel": "other", "guards": (Guard("n", ">", 3),), "cost": "2 * n"}
 OPTIONS = {
     "num_warps": 2,
     "num_stages": 5,

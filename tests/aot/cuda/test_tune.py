@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kbuild.aot.manifest.load import load
-from kbuild.aot.tune.tune import short, tasks
+from kbuild.aot.tune.tasks import short, tasks
 from tests.aot.cuda.conftest import edit
 
 TUNE = """\

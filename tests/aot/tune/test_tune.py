@@ -14,17 +14,8 @@ from kbuild.aot.manifest import tuned
 from kbuild.aot.manifest.expand import Variant, expand
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import TunedEntry
-from kbuild.aot.tune.tune import (
-    SECONDS,
-    DeviceFacts,
-    TimedProgram,
-    launch_of,
-    obstacle,
-    programs_at_once,
-    short,
-    tasks,
-    variants_of,
-)
+from kbuild.aot.tune.tasks import launch_of, short, tasks, variants_of
+from kbuild.aot.tune.tune import SECONDS, DeviceFacts, TimedProgram, obstacle, programs_at_once
 from kbuild.aot.verify.cases import LaunchCase
 from kbuild.cli import main
 from kbuild.cli.verbs import tune as verb

@@ -12,7 +12,7 @@ from kbuild.aot.build.compile_variant import resolve
 from kbuild.aot.manifest import tuned
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.tuned import TunedEntry
-from kbuild.aot.tune.tune import launch_of, tasks
+from kbuild.aot.tune.tasks import launch_of, tasks
 from kbuild.cli import main
 from kbuild.errors import KbuildError
 from tests.manifests import COPY_KERNEL, package_table

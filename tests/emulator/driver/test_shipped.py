@@ -255,12 +255,12 @@ def test_calls_at_random_agree_with_dispatch_in_python(
             mixed[name] = value if random.random() < 0.2 else mixed[name]
         index = next(i for i, table in enumerate(tables.KERNELS) if table.name == variant.kernel)
         table = tables.KERNELS[index]
-        _, facts, _, _ = launcher._facts(
+        _, facts, _, _, costs = launcher._facts(
             index, find_target(variant.arch).multiprocessors, **mixed, **dict(variant.matrix)
         )
         capability = 80 + 10 * ARCHS.index(variant.arch)
         facts = (*launcher._device_facts(index, capability, 166912), *facts[2:])
-        chosen = launcher._select(index, facts)[0]
+        chosen = launcher._select(index, facts, costs)[0]
         assert table.rows[chosen].name == row_for(
             table,
             tables.TARGETS,

@@ -97,13 +97,13 @@ class Launch:
         chosen = self.chosen(values)
         keywords = self.keywords(chosen)
         ask = self._dispatch.launcher._facts
-        ordinal, facts, _, _ = ask(self.index, 0, *given, **types, **keywords, grid=1)
+        ordinal, facts, _, _, costs = ask(self.index, 0, *given, **types, **keywords, grid=1)
         asked = (*chosen, *((name, word(value)) for name, value in options.items()))
-        key = (ordinal, facts, asked, tuple(type(value) for _, value in asked))
+        key = (ordinal, facts, costs, asked, tuple(type(value) for _, value in asked))
         row = self._rows.get(key)
         if row is None:
             try:
-                row = self.row(self._select(ordinal, facts), dict(chosen), dict(asked))
+                row = self.row(self._select(ordinal, facts, costs), dict(chosen), dict(asked))
             except Misfit as misfit:
                 row = str(misfit)
             if len(self._rows) < _MOST_ROWS:
@@ -176,15 +176,15 @@ class Launch:
                 found[name] = values[0][1]
         return found
 
-    def _select(self, ordinal: int, facts: tuple[int, ...]) -> int:
-        """The row of a call on a device, by its facts; below zero where there is none."""
+    def _select(self, ordinal: int, facts: tuple[int, ...], costs: tuple[int | None, ...]) -> int:
+        """The row of a call on a device, by its facts and what it costs; below zero where there is none."""
         launcher = self._dispatch.launcher
         if ordinal < 0:
             ordinal = launcher._default_device()
         if ordinal not in self._devices:
             capability, shared_limit, *_ = launcher._device(ordinal)
             self._devices[ordinal] = launcher._device_facts(self.index, capability, shared_limit)
-        return launcher._select(self.index, (*self._devices[ordinal], *facts[2:]))[0]
+        return launcher._select(self.index, (*self._devices[ordinal], *facts[2:]), costs)[0]
 
     def row(self, number: int, chosen: Mapping[str, Value], asked: Mapping[str, Value]) -> Row:
         """A row, for a call with these compile-time values, and with these and its options.  Raises Misfit where the row was
@@ -216,7 +216,7 @@ class Launch:
         launcher = self._dispatch.launcher
         given = self._given(values)
         chosen = {name: word(values[name]) for name in self.facts.axes if name in values}
-        ordinal, facts, arguments, _ = launcher._facts(self.index, 0, *given, **chosen, grid=1)
+        ordinal, facts, arguments, _, _ = launcher._facts(self.index, 0, *given, **chosen, grid=1)
         ordinal = launcher._default_device() if ordinal < 0 else ordinal
         capability, shared_limit, *_ = launcher._device(ordinal)
         facts = (*launcher._device_facts(self.index, capability, shared_limit), *facts[2:])

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.aot.manifest import schema
+from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.configs.decorated import DecoratedConfigs, DecoratedKernel
 from kbuild.aot.manifest.configs.features import obstacle
 from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, repeated
+from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import points
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
 from kbuild.aot.manifest.load_when import read_when
@@ -18,6 +19,7 @@ from kbuild.aot.manifest.model import Argument, Axis, Config, Guard, Kernel, Spe
 from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.reader import ManifestReader, with_defaults
 from kbuild.aot.manifest.table import checked, record
+from kbuild.errors import ManifestError
 from kbuild.options import CUDA, CompileOptions, Option, by_name
 from kbuild.targets import ARCHS
 
@@ -93,13 +95,17 @@ class _Loader:
         named = self.args + self.grid_args
         for key, entry, common in computed(scope, repeated(entries, named), self.defaults):
             entry, common = self._own(key, entry, names), self._own(place, common, names)
-            shared_values = checked(
-                self.reader, place, common, schema.options_of(schema.DEFAULTS, self.function.language), names
-            )
+            tables = [
+                schema.options_of(table, self.function.language, parameters)
+                for table in (schema.DEFAULTS, schema.CONFIG)
+            ]
+            shared_values = checked(self.reader, place, common, tables[0], names)
+            own = checked(self.reader, key, entry, tables[1], names)
+            cost = None
+            if "cost" not in parameters:
+                cost, by_default = own.pop("cost", None), shared_values.pop("cost", None)
+                cost = ((*key, "cost"), cost) if cost is not None else ((*place, "cost"), by_default)
             shared = self._divided(place, shared_values, taken & self.defaults.keys())
-            own = checked(
-                self.reader, key, entry, schema.options_of(schema.CONFIG, self.function.language), names
-            )
             when = own.pop("when", {})
             where, facts = read_when(
                 self.reader, (*key, "when"), when, self.matrix, named, self.specializations
@@ -113,7 +119,29 @@ class _Loader:
             self._check_needed(key, {*constexprs, *entry, *self.defaults, *taken})
             given = tuple(constexprs.items())
             made = {"when": where, "guards": facts, "constexprs": given, "options": chosen}
+            made["cost"] = self._cost(*cost, constexprs, chosen) if cost else ""
             yield key, record(Config, schema.CONFIG, own, **made)
+
+    def _cost(
+        self, path: KeyPath, text: int | str | None, constexprs: Mapping[str, Value], chosen: CompileOptions
+    ) -> str:
+        """The expression of a cost in its normal form, checked; empty where there is none, or it is wrong."""
+        if text is None:
+            return ""
+        values = {one.name: one.default for one in self.function.parameters if one.is_literal}
+        values |= {axis.name: axis.values[0] for axis in self.matrix if axis.values}
+        values |= {**chosen.values("variant", self.function.language), **constexprs}
+        types = [(argument.name, argument.type) for argument in self.args + self.grid_args]
+        run_time = {name for name, _ in types}
+        known = [name for name, type_, _ in expanded(types) if type_[:1] in "iu" and type_ != "u64"]
+        known += sorted(
+            name for name, value in values.items() if isinstance(value, int) and name not in run_time
+        )
+        try:
+            return expressions.parse(str(text), [*dict.fromkeys(known), expressions.NUM_SMS], "").text
+        except ManifestError as error:
+            self.reader.error(path, ascii(error.message.removeprefix(": "))[1:-1], error.help)
+            return ""
 
     def _divided(
         self, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]
@@ -164,37 +192,55 @@ class _Loader:
 
 
 def check_reach(reader: ManifestReader, kernel: Kernel, places: list[KeyPath]) -> None:
-    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts; where it is not,
-    the architectures have what its options need.
+    """A configuration is dead if wherever it applies one before it applies without asking for run-time facts, unless it is
+    compared by its cost with one of those before; where it is not, the architectures have what its options need.
 
     Those written out for the values of an axis are one, those for a list of facts are not.
     """
     lines = [(place, config.guards) for place, config in zip(places, kernel.configs)]
     applied: dict[tuple[KeyPath, tuple[Guard, ...]], bool] = {}
     blocker: dict[tuple[KeyPath, tuple[Guard, ...]], KeyPath] = {}
+    alike: dict[KeyPath, KeyPath] = {}
     needing = [index for index, config in enumerate(kernel.configs) if config.options.lacking(())]
     reached: dict[int, dict[str, None]] = {index: {} for index in needing}
     for arch in ARCHS:  # All that there are, so that a package for fewer need not drop configurations.
         for point, specialization in itertools.product(points(kernel), kernel.specializations):
             facts = dict(point) | {"arch": arch, "specialize": specialization.name}
-            settled = None
+            settled, has_cost = None, False
+            known: dict[object, int] = {}
             for index, config in enumerate(kernel.configs):
                 if not config.when.holds(facts):
                     continue
                 line = lines[index]
-                applied[line] = applied.get(line, False) or settled is None
-                if settled is None and index in reached:
+                is_taken = settled is None or (has_cost and bool(config.cost))
+                applied[line] = applied.get(line, False) or is_taken
+                if not is_taken:
+                    blocker[line] = settled or places[index]
+                    continue
+                if index in reached:
                     reached[index][arch] = None
-                if settled is not None:
-                    blocker[line] = settled
-                elif not config.guards:
-                    settled = places[index]
+                same = known.setdefault(_but_cost(kernel, config), index)
+                if same != index and config.cost and places[same] != places[index]:
+                    alike[places[index]] = places[same]
+                if settled is None:
+                    has_cost = has_cost or bool(config.cost)
+                    settled = None if config.guards else places[index]
     for line, is_reached in applied.items():
         if not is_reached:
             message = f"is never used: config[{blocker[line][-1]}] applies wherever it does"
             reader.error(line[0], message, "give it a `when`")
+    for place, same in alike.items():
+        message = f"differs from config[{same[-1]}] in its cost alone, and both apply to the same calls"
+        reader.error(place, message, "give them one cost, or facts that are not the same")
     for index, archs in reached.items():
         _check_features(reader, places[index], kernel.configs[index].options, archs)
+
+
+def _but_cost(kernel: Kernel, config: Config) -> object:
+    """What tells the variants of a configuration from those of others that apply at the same point."""
+    values = dict(kernel.defaults) | dict(config.constexprs)
+    constexprs = frozenset((name, type(value), value) for name, value in values.items())
+    return constexprs, config.options, frozenset(config.guards)
 
 
 def _check_features(

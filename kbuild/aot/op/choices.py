@@ -18,7 +18,7 @@ so that whatever prints values, prints choices too.  Where a row does not apply,
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kbuild.aot.op.expressions import OpExpression
 from kbuild.aot.op.model import OpChoice, OpValue
@@ -46,11 +46,19 @@ def written_out(choice: OpChoice, number: int) -> Iterator[OpValue]:
         made.append(own)
     costs = [f"_{number}_{index}_least" for index in range(len(choice.rows))]
     least = f"_{number}_least"
-    yield OpValue(least, _integer(f"min({', '.join(costs)})" if len(costs) > 1 else costs[0]))
+    yield OpValue(least, _integer(_least(costs)))
     for name in made[0]:
         *others, last = [own[name] for own in made]
         chain = "".join(f"{value} if {cost} == {least} else " for value, cost in zip(others, costs))
         yield OpValue(name, _integer(chain + last))
+
+
+def _least(names: Sequence[str]) -> str:
+    """The least of any number of values; `min` takes eight."""
+    while len(names) > 1:
+        groups = [names[start : start + 8] for start in range(0, len(names), 8)]
+        names = [f"min({', '.join(group)})" if len(group) > 1 else group[0] for group in groups]
+    return names[0]
 
 
 def _integer(text: str) -> OpExpression:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.aot.manifest.expressions import evaluate, parse
+from kbuild.aot.manifest.expressions import Expression, evaluate
 from tests.aot.op.project import MANIFEST, loaded, mistakes
 
 PLACE = 'outputs = { made = "" }\n'
@@ -33,7 +33,7 @@ def computed(folder, shape: int, choice: str = CHOICE) -> dict[str, int]:
     assert op is not None
     known = {"shape": shape, "num_sms": 132}
     for value in op.values:
-        known[value.name] = evaluate(parse(value.expression.plain, known, ""), known)
+        known[value.name] = evaluate(Expression(value.expression.plain, ()), known)
     return known
 
 
@@ -54,6 +54,11 @@ def test_the_row_of_least_cost_gives_its_values(folder, shape: int, rows: int, t
 def test_the_first_of_equal_rows_is_taken(folder) -> None:
     values = computed(folder, 1000, CHOICE.replace("step = 277", "step = 77").replace('"rounds"', "2"))
     assert (values["rows"], values["again"], values["step"]) == (128, 2, 77)
+
+
+def test_there_may_be_many_rows(folder) -> None:
+    many = "".join(f"  {{ rows = {64 + n}, step = {154 + abs(n - 70)}, again = 1 }},\n" for n in range(1, 90))
+    assert computed(folder, 64, CHOICE.replace("of = [\n", "of = [\n" + many))["rows"] == 64 + 70
 
 
 def test_nothing_is_computed_of_a_row_that_does_not_apply(folder) -> None:

@@ -175,8 +175,8 @@ def rounds_rows() -> list[tuple]:
     rows = []
     for dtype in ("fp32", "fp16"):
         for hint in (":16", ""):
-            facts = {tile: (Guard("n", ">", 0),) for tile in ROUNDS}
-            facts[128, 128] += (Guard("n", "%", 64),)
+            some = Guard("n", ">", 0)
+            facts = {tile: (some, Guard("n", "%", 64)) if tile == (128, 128) else (some,) for tile in ROUNDS}
             tiles: list[tuple] = [("few", (Guard("m", "<=", 16),), "")]
             for (height, width), round_ in ROUNDS.items():
                 cost = f"{round_} * cdiv(cdiv(m, {height}) * cdiv(n, {width}), num_sms)"

@@ -71,20 +71,21 @@ def evaluate(expression: Expression, values: Mapping[str, int]) -> int:
     return _evaluate(expression.tree, values)
 
 
-def substituted(text: str, values: Mapping[str, int]) -> str:
-    """The normal form of an expression with numbers for the names that have a value."""
-    return ast.unparse(_Numbers(values).visit(ast.parse(text, mode="eval").body))
+def substituted(text: str, values: Mapping[str, int | str]) -> str:
+    """The normal form of an expression with numbers, or other expressions, for the names that have a value."""
+    parts = {name: ast.parse(str(value), mode="eval").body for name, value in values.items()}
+    return ast.unparse(_Substitution(parts).visit(ast.parse(text, mode="eval").body))
 
 
-class _Numbers(ast.NodeTransformer):
-    """Puts numbers in the place of names."""
+class _Substitution(ast.NodeTransformer):
+    """Puts expressions in the place of names."""
 
-    def __init__(self, values: Mapping[str, int]) -> None:
-        self._values = values
+    def __init__(self, parts: Mapping[str, ast.expr]) -> None:
+        self._parts = parts
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """The number of a name; names of functions have none."""
-        return ast.Constant(self._values[node.id]) if node.id in self._values else node
+        """The expression for a name."""
+        return self._parts.get(node.id, node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """A call, whose function is no name of a value even where a value is called so."""

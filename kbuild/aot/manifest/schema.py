@@ -187,7 +187,11 @@ DEFAULTS = Table(
     "[kernel.defaults]",
     Config,
     (
-        _COST,
+        replace(
+            _COST,
+            doc="The cost of configurations that do not give one; or, if it names `cost`, that of those that do, whose own "
+            "`cost` is meant.",
+        ),
         *_META_PARAMETERS,
         Key(
             "when",
@@ -201,8 +205,8 @@ DEFAULTS = Table(
 
 
 def options_of(table: Table, language: str, parameters: Collection[str]) -> Table:
-    """A table of meta-parameters of a kernel with these parameters, without the options of other languages, whose names
-    are free; a key that is a parameter's name is that parameter."""
+    """A table of meta-parameters of a kernel with these constexpr parameters, without the options of other languages, whose
+    names are free, and without a cost where that is the name of a parameter."""
     others = {
         name
         for option in options("variant")

@@ -103,6 +103,20 @@ def test_what_changed_is_compiled_and_nothing_else(options: BuildOptions) -> Non
     assert cubins(options) == first
 
 
+def test_another_cost_compiles_nothing(options: BuildOptions) -> None:
+    text = options.project / "kernels.toml"
+    plain = text.read_text()
+    run(options)
+    compiled(options)
+    for cost in ('"2 * n"', '"3 * n"'):
+        text.write_text(plain.replace("BLOCK = 2048", f"BLOCK = 2048\ncost = {cost}"))
+        result = run(options)
+        assert len(result.compiled) == result.cached > 0 and compiled(options) == []
+        assert {facts["variant"].rpartition(";")[2] for facts in result.facts if ";" in facts["variant"]} == {
+            cost.strip('"')
+        }
+
+
 def test_a_kernel_excluded_everywhere_is_left_out_with_a_note(
     options: BuildOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:

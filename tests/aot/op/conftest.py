@@ -16,7 +16,7 @@ import pytest
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
-from tests.aot.op.project import CHOOSE_MANIFEST, MANIFEST, NORMALISE_MANIFEST, write_kernels
+from tests.aot.op.project import CHOOSE_MANIFEST, COST_MANIFEST, MANIFEST, NORMALISE_MANIFEST, write_kernels
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def project(tmp_path_factory) -> Path:
     """The project, built."""
     root = tmp_path_factory.mktemp("operators")
     write_kernels(root)
-    (root / "kernels.toml").write_text(MANIFEST + CHOOSE_MANIFEST + NORMALISE_MANIFEST)
+    (root / "kernels.toml").write_text(MANIFEST + CHOOSE_MANIFEST + NORMALISE_MANIFEST + COST_MANIFEST)
     result = build(BuildOptions(project=root, environment=dict(os.environ)), Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:

@@ -203,6 +203,19 @@ backward = { op = "choose_backward", bind = { dy = "grad(y)", slope = "tuple" },
 """`pick` is `choose` with names that Python and torch have."""
 
 
+COST_MANIFEST = """\
+[[kernel]]
+name = "add_cheaply"
+like = "vector_add"
+config = [{ BLOCK = 256, num_warps = 1, cost = "2 * cdiv(n, 256)" }, { BLOCK = 1024, cost = "5 * cdiv(n, 1024) + 0 // (n - 7)" }]
+[kernel.op]
+inputs = { "x, y" = "*shape" }
+outputs = { out = "*shape" }
+bind = { n = "shape" }
+"""
+"""An operator whose launch takes the cheaper of two variants; for 7 elements one of the costs has no value."""
+
+
 def write_kernels(folder: Path) -> None:
     """The sources of the project."""
     (folder / "kernels").mkdir()

@@ -58,6 +58,19 @@ def test_an_operator(library: Library, driver, dtype) -> None:
     assert (out.copy_to_host() == x + y).all()
 
 
+def test_the_cheapest_variant_is_taken(library: Library, driver) -> None:
+    for count, programs in ((1, 1), (256, 1), (512, 2), (513, 1), (1024, 1), (1025, 5), (1281, 2), (4000, 4)):
+        x, y = floats(2, count)
+        out = driver.empty((count,), np.float32)
+        passed = view(driver.array(x)), view(driver.array(y)), view(out)
+        assert library.call("add_cheaply", *passed, None) == (0, "")
+        assert driver.launches[-1].grid == (programs, 1, 1), count
+        assert (out.copy_to_host() == x + y).all()
+    seven = view(driver.array(floats(7))), view(driver.array(floats(7))), view(driver.empty((7,), np.float32))
+    code, message = library.call("add_cheaply", *seven, None)
+    assert code == FAILED and "a cost of its rows overflows 64 bits, or divides by zero" in message
+
+
 def test_outputs_that_are_not_wanted_and_defaults(library: Library, driver) -> None:
     """mean and rstd are made and given back; strides may be any where the operator takes them."""
     wide, weight, bias = floats(6, 80), floats(64), floats(65)[1:]

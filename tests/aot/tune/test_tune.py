@@ -395,6 +395,31 @@ def test_candidates_may_set_what_only_another_configuration_gives(project: Path)
     } == {1.0, 2.0}
 
 
+def test_configurations_with_a_cost(project: Path) -> None:
+    """The cheapest for the bucket's launch is what candidates are compared with, and what is found stands before all that have a
+    cost."""
+    manifest = project / "kernels.toml"
+    text = manifest.read_text().replace('when = { n = "<= 1024" }', 'cost = "8 * cdiv(n, 1024)"')
+    text = text.replace("BLOCK = 2048", 'BLOCK = 2048\ncost = "9 * cdiv(n, BLOCK)"')
+    manifest.write_text(text + TABLE)
+    loaded = load(manifest)
+    found = [task for task in tasks(loaded, ["sm_90"], []) if not dict(task.when)["NEGATE"]]
+    assert [(dict(task.bucket.values)["n"], task.default.values["BLOCK"]) for task in found] == [
+        (500, 1024),
+        (1048576, 2048),
+    ]
+    assert not any(one.cost for task in found for one in (task.default, *task.candidates))
+    when, entries = found[1].when, []
+    for task in found:
+        config = (("BLOCK", 4096), ("num_warps", 4), ("num_stages", 2))
+        entries.append(TunedEntry("scale", "GPU", 90, "", when, task.facts, config, 1.0, 2.0))
+    changed, warnings = tuned.applied(loaded, entries, {"scale": ""})
+    blocks = [dict(config.constexprs)["BLOCK"] for config in changed.kernel("scale").configs]
+    assert blocks == [512, 4096, 4096, 1024, 2048] and not warnings
+    own = [one for one in expand(changed, ["sm_90"]).variants if one.values["BLOCK"] == 4096]
+    assert own and not any(one.cost for one in own)
+
+
 def test_without_a_driver_it_says_so(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,12 +9,13 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import struct
 import sys
 import types
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from kbuild.aot.manifest.model import Guard
 from kbuild.emulator.driver import FakeDriver
 from kbuild.targets import find_target
 from tests.emulator.driver.conftest import ROOT
+from tests.emulator.driver.costed_calls import calls, named, sizes, value_of
 from tests.emulator.driver.cuda import Cuda
 
 ARCHS = ("sm_80", "sm_90")
@@ -84,17 +86,6 @@ def digests(project: Path) -> dict[str, str]:
     return {one["variant"]: one["sha256"] for one in facts}
 
 
-def holds(condition: str, values: Mapping[str, int | float], num_sms: int) -> bool:
-    """Whether a run-time fact holds of arguments on a device of so many multiprocessors."""
-    names = {"cdiv": lambda a, b: -(-a // b), "num_sms": num_sms}
-    return bool(eval(compiled(condition), names, dict(values)))
-
-
-@functools.cache
-def compiled(condition: str) -> types.CodeType:
-    return compile(condition, "<fact>", "eval")
-
-
 def fits(value: int, type_: str) -> bool:
     """Whether an integer has exactly the hints of a type of a signature."""
     hint = type_.partition(":")[2]
@@ -113,20 +104,42 @@ def edge(guard: Guard, name: str, num_sms: int) -> int:
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
-    """Run-time arguments with exactly the hints of this variant: around every bound of its kernel's guards."""
-    return map(dict, every_values_for(variant))
+    """Run-time arguments with exactly the hints of this variant: around every bound of its kernel's guards, or where it has a
+    cost, such as it is the cheapest for."""
+    point = variant.kernel, variant.arch, variant.matrix, variant.signature
+    return map(dict, calls_by_cost(*point)[variant] if variant.cost else every_values_for(variant))
 
 
 @functools.cache
-def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
-    num_sms = find_target(variant.arch).multiprocessors
+def calls_by_cost(*point: object) -> dict[Variant, list[dict[str, int | float]]]:
+    """Calls of the variants of a point that have a cost."""
+    rivals = [one for one in VARIANTS if (one.kernel, one.arch, one.matrix, one.signature) == point]
+    choices, types_, costed = choices_for(rivals[0]), dict(rivals[0].signature), named(rivals)
+    others = {name: values for name, values in choices.items() if name not in costed}
+    return calls(
+        rivals,
+        [dict(zip(others, values)) for values in itertools.product(*others.values())],
+        {name: sizes(rivals, name, functools.partial(fits, type_=types_[name])) for name in costed},
+        find_target(rivals[0].arch).multiprocessors,
+    )
+
+
+def guards_near(variant: Variant) -> list[Guard]:
+    """The guards of all variants of a kernel for the same values of its axes."""
     same = (variant.kernel, variant.arch, variant.matrix)
-    guards = [
+    return [
         guard
         for other in VARIANTS
         if (other.kernel, other.arch, other.matrix) == same
         for guard in other.guards
     ]
+
+
+@functools.cache
+def choices_for(variant: Variant) -> dict[str, list[int | float]]:
+    """Values to try of each argument."""
+    num_sms = find_target(variant.arch).multiprocessors
+    guards = guards_near(variant)
     choices: dict[str, list[int | float]] = {
         argument.name: [
             2,
@@ -152,12 +165,19 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
         else:
             fitting = [value for value in {1, 7, 44, 48, *edges} if fits(value, type_)]
             choices[name] = [*sorted(fitting, reverse=True)[: None if edges else 1]]
+    return choices
+
+
+@functools.cache
+def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
+    choices, guards = choices_for(variant), guards_near(variant)
+    num_sms = find_target(variant.arch).multiprocessors
     # Of what its own guards let through, the largest first: what comes before it among the configurations is
     # for less.
     every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
     names = {name for guard in guards for name in guard.arguments}
     facts = [guard.expression for guard in variant.guards]
-    fitting = [values for values in every if all(holds(fact, values, num_sms) for fact in facts)]
+    fitting = [values for values in every if all(value_of(fact, values, num_sms) for fact in facts)]
     return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
@@ -192,8 +212,9 @@ def row_for(
     facts = [*selection.device_facts(table, targets, capability, 232448 if capability == 90 else 166912)]
     facts += [word(parameter, values[parameter.name]) for parameter in table.parameters]
     facts += [1 << option.values.index(options[option.name]) for option in table.options]
-    facts += [int(holds(condition, values, num_sms)) for condition in table.conditions]
-    return table.rows[selection.select(table, facts).row].name
+    facts += [int(bool(value_of(condition, values, num_sms))) for condition in table.conditions]
+    costs = [value_of(cost, values, num_sms) for cost in table.costs]
+    return table.rows[selection.select(table, facts, costs).row].name
 
 
 def bytes_of(variant: Variant, values: dict[str, int | float]) -> tuple[bytes, ...]:
@@ -233,8 +254,11 @@ def test_every_variant_is_taken_by_some_call(
         )
         package.explain(getattr(package.launch, variant.kernel), **values, **options)
         package.explain(getattr(package.launch, variant.kernel), **values, **options, arch=variant.arch)
-        taken = [line for line in capsys.readouterr().out.splitlines() if line.endswith(": taken")]
-        assert taken == [f"  {expected}: taken"] * 2, variant
+        lines = capsys.readouterr().out.splitlines()
+        taken = [
+            line.partition(": taken")[0] for line in lines if re.search(r": taken($|, for it costs)", line)
+        ]
+        assert taken == [f"  {expected}"] * 2, variant
     assert {launch.digest for launch in driver.launches} == set(digests.values())
 
 

@@ -89,28 +89,33 @@ class _Loader:
         """The configurations, each with the place where it is written: one may stand for several."""
         names = {"<constexpr>": [parameter.name for parameter in self.function.parameters]}
         parameters = {parameter.name: parameter for parameter in self.function.parameters}
+        constants = [parameter.name for parameter in self.function.parameters if parameter.is_constexpr]
         taken = {argument.name for argument in self.args} | {axis.name for axis in self.matrix}
+        has_cost = "cost" not in constants  # Where it is, the key is that parameter.
+        keys = taken - {"cost"} if has_cost else taken
         place = (*self.path, "defaults")
         scope = ExpressionScope(self.reader, self.path, self.args, self.matrix, parameters)
         named = self.args + self.grid_args
         for key, entry, common in computed(scope, repeated(entries, named), self.defaults):
             entry, common = self._own(key, entry, names), self._own(place, common, names)
+            if has_cost and "cost" in common:  # Not that of the entry, which it may name.
+                common = {**common, "cost": self.defaults["cost"]}
             tables = [
-                schema.options_of(table, self.function.language, parameters)
+                schema.options_of(table, self.function.language, constants)
                 for table in (schema.DEFAULTS, schema.CONFIG)
             ]
             shared_values = checked(self.reader, place, common, tables[0], names)
             own = checked(self.reader, key, entry, tables[1], names)
-            cost = None
-            if "cost" not in parameters:
-                cost, by_default = own.pop("cost", None), shared_values.pop("cost", None)
-                cost = ((*key, "cost"), cost) if cost is not None else ((*place, "cost"), by_default)
-            shared = self._divided(place, shared_values, taken & self.defaults.keys())
+            costs: dict[KeyPath, str] = {}
+            for path, table in ((key, own), (place, shared_values)):
+                if has_cost and "cost" in table:
+                    costs[(*path, "cost")] = str(table.pop("cost"))
+            shared = self._divided(place, shared_values, keys & self.defaults.keys())
             when = own.pop("when", {})
             where, facts = read_when(
                 self.reader, (*key, "when"), when, self.matrix, named, self.specializations
             )
-            own_options, own_constexprs = self._divided(key, own, taken & entry.keys())
+            own_options, own_constexprs = self._divided(key, own, keys & entry.keys())
             chosen = CompileOptions(**{**shared[0], **own_options})
             constexprs = with_defaults(own_constexprs, shared[1])
             for name, value in chosen.values("variant", self.function.language).items():
@@ -119,29 +124,38 @@ class _Loader:
             self._check_needed(key, {*constexprs, *entry, *self.defaults, *taken})
             given = tuple(constexprs.items())
             made = {"when": where, "guards": facts, "constexprs": given, "options": chosen}
-            made["cost"] = self._cost(*cost, constexprs, chosen) if cost else ""
+            made["cost"] = self._cost(costs, constexprs, chosen)
             yield key, record(Config, schema.CONFIG, own, **made)
 
     def _cost(
-        self, path: KeyPath, text: int | str | None, constexprs: Mapping[str, Value], chosen: CompileOptions
+        self, texts: Mapping[KeyPath, str], constexprs: Mapping[str, Value], chosen: CompileOptions
     ) -> str:
-        """The expression of a cost in its normal form, checked; empty where there is none, or it is wrong."""
-        if text is None:
-            return ""
+        """The expression of a cost in its normal form, of the texts that the configuration and `defaults` give, in this order;
+        empty where there is none, or one is wrong."""
         values = {one.name: one.default for one in self.function.parameters if one.is_literal}
         values |= {axis.name: axis.values[0] for axis in self.matrix if axis.values}
-        values |= {**chosen.values("variant", self.function.language), **constexprs}
+        options = chosen.values("variant", self.function.language)
+        values |= {name: value for name, value in options.items() if type(value) is int}
+        values |= constexprs
         types = [(argument.name, argument.type) for argument in self.args + self.grid_args]
         run_time = {name for name, _ in types}
         known = [name for name, type_, _ in expanded(types) if type_[:1] in "iu" and type_ != "u64"]
         known += sorted(
             name for name, value in values.items() if isinstance(value, int) and name not in run_time
         )
-        try:
-            return expressions.parse(str(text), [*dict.fromkeys(known), expressions.NUM_SMS], "").text
-        except ManifestError as error:
-            self.reader.error(path, ascii(error.message.removeprefix(": "))[1:-1], error.help)
-            return ""
+        found: list[str] = []
+        for path, text in texts.items():
+            own = ["cost"] * (path[2] == "defaults" and "cost" not in run_time)
+            try:
+                parsed = expressions.parse(text, [*known, expressions.NUM_SMS, *own], "")
+            except ManifestError as error:
+                self.reader.error(path, ascii(error.message.removeprefix(": "))[1:-1], error.help)
+                return ""
+            if own and "cost" in parsed.names:
+                found = [expressions.substituted(parsed.text, {"cost": one}) for one in found]
+            else:
+                found.append(parsed.text)
+        return found[0] if found else ""
 
     def _divided(
         self, path: KeyPath, values: Mapping[str, Any], taken: Collection[str]

@@ -1,0 +1,80 @@
+"""Calls for which dispatch takes a variant by its cost: sizes of whole tiles and rounds of these are tried."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kbuild.aot.manifest.expand import Variant
+
+COUNTS = (*range(1, 13), 16, 20, 24, 32, 48, 64, 96, 128)
+"""Numbers of blocks that are tried along each axis."""
+
+Values = dict[str, int | float]
+
+
+@functools.cache
+def compiled(text: str) -> types.CodeType:
+    return compile(text, "<expression>", "eval")
+
+
+def value_of(text: str, values: Mapping[str, int | float], num_sms: int) -> int:
+    """The value of a condition or a cost for arguments on a device of so many multiprocessors."""
+    names = {
+        "cdiv": lambda a, b: -(-a // b),
+        "next_power_of_2": lambda a: 1 << max(a - 1, 0).bit_length(),
+        "num_sms": num_sms,
+    }
+    return int(eval(compiled(text), names, dict(values)))
+
+
+def taken(rivals: Sequence[Variant], values: Mapping[str, int | float], num_sms: int) -> Variant | None:
+    """The one of a point's variants, in their order, that a call takes."""
+    applying = (
+        one for one in rivals if all(value_of(guard.expression, values, num_sms) for guard in one.guards)
+    )
+    first = next(applying, None)
+    if first is None or not first.cost:
+        return first
+    compared = [first, *(one for one in applying if one.cost)]
+    return min(compared, key=lambda one: value_of(one.cost, values, num_sms))
+
+
+def named(rivals: Iterable[Variant]) -> tuple[str, ...]:
+    """The arguments that the costs of variants name."""
+    names = {name for one in rivals for name in re.findall(r"[A-Za-z_]\w*", one.cost)}
+    return tuple(name for name, _ in next(iter(rivals)).signature if name in names)
+
+
+def sizes(rivals: Iterable[Variant], name: str, is_right: Callable[[int], bool]) -> list[int]:
+    """Values of an argument, each the largest right one within so many blocks of its that costs count."""
+    found = {int(block) for one in rivals for block in re.findall(rf"cdiv\({name}, (\d+)\)", one.cost)}
+    bounds = {block * count for block in found or {1, 100, 1000} for count in COUNTS}
+    nearest = (next((bound - step for step in range(16) if is_right(bound - step)), 0) for bound in bounds)
+    return sorted({value for value in nearest if value > 0})
+
+
+def calls(
+    rivals: Sequence[Variant],
+    others: Iterable[Values],
+    choices: Mapping[str, Sequence[int]],
+    num_sms: int,
+    most: int = 4,
+) -> dict[Variant, list[Values]]:
+    """For each of a point's variants with a cost a few calls that take it, the smallest first; of as many of the `others`, which
+    have the arguments that no cost names, as it takes to find some for all."""
+    found: dict[Variant, list[Values]] = {one: [] for one in rivals if one.cost}
+    chosen = sorted(itertools.product(*choices.values()), key=math.prod)
+    for rest in others:
+        for values in chosen:
+            call = {**rest, **dict(zip(choices, values))}
+            one = taken(rivals, call, num_sms)
+            if one in found and len(found[one]) < most:
+                found[one].append(call)
+        if all(found.values()):
+            break
+    return found

@@ -37,6 +37,7 @@ MANIFEST = load(ROOT / "kernels.toml", "kernels.toml")
 VARIANTS = expand(MANIFEST).variants
 FEW = 1 << 16
 """Of larger sizes there would be more programs than can be run in a test."""
+Signature = tuple[tuple[str, str], ...]
 GIVEN = {"matmul_parts": {"M": 1031, "N": 1032, "block_m": 16, "block_n": 64}}
 """Arguments for which a kernel has programs, where others leave it none."""
 
@@ -87,7 +88,7 @@ def digests(project: Path) -> dict[str, str]:
 def holds(condition: str, values: Mapping[str, int | float], num_sms: int) -> bool:
     """Whether a run-time fact holds of arguments on a device of so many multiprocessors."""
     names = {"cdiv": lambda a, b: -(-a // b), "num_sms": num_sms}
-    return bool(eval(compiled(condition), names, dict(values)))
+    return bool(eval(compiled(condition), names, values))
 
 
 @functools.cache
@@ -113,18 +114,23 @@ def edge(guard: Guard, name: str, num_sms: int) -> int:
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
-    """Run-time arguments with exactly the hints of this variant: around every bound of its kernel's guards."""
-    return map(dict, every_values_for(variant))
+    """Run-time arguments with exactly the hints of this variant that its own guards let through, the largest first: what
+    comes before it among the configurations is for less."""
+    facts = " and ".join(f"({guard.expression})" for guard in variant.guards) or "True"
+    num_sms = find_target(variant.arch).multiprocessors
+    every = candidates(variant.kernel, variant.arch, variant.matrix, variant.signature)
+    return (dict(values) for values in every if holds(facts, values, num_sms))
 
 
 @functools.cache
-def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
-    num_sms = find_target(variant.arch).multiprocessors
-    same = (variant.kernel, variant.arch, variant.matrix)
+def candidates(kernel: str, arch: str, matrix: object, signature: Signature) -> list[dict[str, int | float]]:
+    """Run-time arguments with exactly the hints of a signature, around every bound of the guards of its kernel; in order
+    of the product of those that guards name, from the largest."""
+    num_sms = find_target(arch).multiprocessors
     guards = [
         guard
         for other in VARIANTS
-        if (other.kernel, other.arch, other.matrix) == same
+        if (other.kernel, other.arch, other.matrix) == (kernel, arch, matrix)
         for guard in other.guards
     ]
     choices: dict[str, list[int | float]] = {
@@ -136,15 +142,15 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
                 if argument.name in guard.arguments
             ),
         ]
-        for argument in MANIFEST.kernel(variant.kernel).grid_args
+        for argument in MANIFEST.kernel(kernel).grid_args
     }
-    for position, (name, type_) in enumerate(variant.signature):
+    for position, (name, type_) in enumerate(signature):
         own = [guard for guard in guards if name in guard.arguments]
         bounds = {edge(guard, name, num_sms) for guard in own if "%" not in guard.operator}
         edges = {bound + step for bound in bounds if bound < FEW for step in (-16, -4, -1, 0, 1, 16)}
         edges |= {8, 64} if any("%" in guard.operator for guard in own) else set()
-        if name in GIVEN.get(variant.kernel, {}):
-            choices[name] = [GIVEN[variant.kernel][name]]
+        if name in GIVEN.get(kernel, {}):
+            choices[name] = [GIVEN[kernel][name]]
         elif type_[0] == "*":
             choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
         elif type_ in ("fp32", "fp64"):
@@ -152,13 +158,9 @@ def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
         else:
             fitting = [value for value in {1, 7, 44, 48, *edges} if fits(value, type_)]
             choices[name] = [*sorted(fitting, reverse=True)[: None if edges else 1]]
-    # Of what its own guards let through, the largest first: what comes before it among the configurations is
-    # for less.
     every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
     names = {name for guard in guards for name in guard.arguments}
-    facts = [guard.expression for guard in variant.guards]
-    fitting = [values for values in every if all(holds(fact, values, num_sms) for fact in facts)]
-    return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
+    return sorted(every, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
 def word(parameter: selection.LaunchParameter, value: int | float) -> int:

@@ -326,9 +326,23 @@ def atomic_rmw(machine: Machine, op: AtomicRMW) -> Array:
     addresses, values = np.asarray(machine[op.ptr]), np.asarray(machine[op.value])
     result = poison(type_, addresses.shape)
     mask = np.broadcast_to(machine[op.mask] if op.mask is not None else True, addresses.shape)
-    for place in zip(*np.nonzero(mask)) if mask.ndim else [()] * int(mask):
-        result[place] = combine_at(machine, addresses[place], values[place], op.kind, type_, op.loc)
-    return result
+    result, places = np.atleast_1d(result), np.flatnonzero(mask)
+    for where in (places[chosen] for chosen in rounds_of(addresses.flat[places])):
+        result.flat[where] = combine_at(
+            machine, addresses.flat[where], values.flat[where], op.kind, type_, op.loc
+        )
+    return result.reshape(addresses.shape)
+
+
+def rounds_of(addresses: Array) -> list[Array]:
+    """The places in a row of addresses where one is the first of its kind, those where one is the second, and so on: within
+    a round all addresses differ, so that its elements can be combined with memory together."""
+    _, counts = np.unique(addresses, return_counts=True)
+    turns = np.empty(len(addresses), np.int64)
+    turns[np.argsort(addresses, kind="stable")] = np.arange(len(addresses)) - np.repeat(
+        np.cumsum(counts) - counts, counts
+    )
+    return np.split(np.argsort(turns, kind="stable"), np.cumsum(np.bincount(turns))[:-1])
 
 
 def combine_at(machine: Machine, addresses: Array, values: Array, kind: str, type_: Type, loc: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from kbuild.emulator.engine.memory import (
 from kbuild.emulator.engine.program import Program, Step, load
 from kbuild.emulator.engine.registers import RegisterFile
 from kbuild.emulator.engine.schedule import Schedule, schedule_named
+from kbuild.emulator.engine.specials import specials_of_cta, specials_of_launch
 from kbuild.emulator.engine.warp_batch import Stop, WarpBatch
 from kbuild.emulator.isa.instruction_spec import TYPES
 from kbuild.emulator.ptx.model import Address, PtxModule, Special, Symbol, Variable
@@ -322,16 +324,25 @@ class Launch:
 
     def _fill(self, file: RegisterFile, index: tuple[int, int, int], rank: int) -> None:
         """Put special registers, addresses and parameters into their rows."""
-        specials = self._specials(index, rank)
+        own = specials_of_cta(index, rank, self.cluster_shape, self.steps)
         for width, row, operand in self.program.rows.named:
             if isinstance(operand, Special):
-                if operand.name not in specials:
-                    raise EmulationError(f"the special register {operand.name} is not known")
-                file.put(width, row, specials[operand.name])
+                value = own[operand.name] if operand.name in own else self._special(operand.name)
             elif isinstance(operand, Symbol):
-                file.put(width, row, self._address(operand) % (1 << 8 * width))
+                value = self._address(operand) % (1 << 8 * width)
             else:
-                file.put(width, row, self._parameter(operand, width))
+                value = self._parameter(operand, width)
+            file.put(width, row, value)
+
+    def _special(self, name: str) -> Any:
+        """A special register that is the same in every CTA."""
+        if name not in self._specials:
+            raise EmulationError(f"the special register {name} is not known")
+        return self._specials[name]
+
+    @cached_property
+    def _specials(self) -> Mapping[str, Any]:
+        return specials_of_launch(self.block, self.grid, self.cluster_shape, self.warps, self.shared_bytes)
 
     def _address(self, symbol: Symbol) -> int:
         if symbol.name not in self.symbols:
@@ -346,53 +357,6 @@ class Launch:
         except Fault as fault:
             raise EmulationError(f"parameter {operand}: {fault.message}") from None
         return int(self.param.data[offset : offset + width].view(f"u{width}")[0])
-
-    def _specials(self, index: tuple[int, int, int], rank: int) -> Mapping[str, Any]:
-        """The special registers of a CTA, per thread or one for all."""
-        thread = np.arange(32 * self.warps)
-        x, y, _ = self.block
-        lane = (thread & 31).astype(np.uint64)
-        bit, one = np.uint64(1) << lane, np.uint64(1)
-        clusters = [size // part for size, part in zip(self.grid, self.cluster_shape)]
-        within = [place % part for place, part in zip(index, self.cluster_shape)]
-        found: dict[str, Any] = {
-            "%laneid": lane,
-            "%warpid": thread >> 5,
-            "%nwarpid": self.warps,
-            "%smid": 0,
-            "%nsmid": 1,
-            "%gridid": 0,
-            "WARP_SZ": 32,
-            "%lanemask_eq": bit,
-            "%lanemask_lt": bit - one,
-            "%lanemask_le": bit * np.uint64(2) - one,
-            "%lanemask_ge": ~(bit - one) & np.uint64(0xFFFFFFFF),
-            "%lanemask_gt": ~(bit * np.uint64(2) - one) & np.uint64(0xFFFFFFFF),
-            "%clock": self.steps & 0xFFFFFFFF,
-            "%clock_hi": self.steps >> 32,
-            "%clock64": self.steps,
-            "%globaltimer": self.steps,
-            "%globaltimer_lo": self.steps & 0xFFFFFFFF,
-            "%globaltimer_hi": self.steps >> 32,
-            "%cluster_ctarank": rank,
-            "%cluster_nctarank": int(np.prod(self.cluster_shape)),
-            "%is_explicit_cluster": int(self.cluster_shape != (1, 1, 1)),
-            "%dynamic_smem_size": self.shared_bytes[1],
-            "%total_smem_size": sum(self.shared_bytes),
-        }
-        tid = (thread % x, thread // x % y, thread // (x * y))
-        for axis, letter in enumerate("xyz"):
-            found[f"%tid.{letter}"], found[f"%ntid.{letter}"] = tid[axis], self.block[axis]
-            found[f"%ctaid.{letter}"], found[f"%nctaid.{letter}"] = index[axis], self.grid[axis]
-            found[f"%clusterid.{letter}"], found[f"%nclusterid.{letter}"] = (
-                index[axis] // self.cluster_shape[axis],
-                clusters[axis],
-            )
-            found[f"%cluster_ctaid.{letter}"], found[f"%cluster_nctaid.{letter}"] = (
-                within[axis],
-                self.cluster_shape[axis],
-            )
-        return found
 
     def watched_among(self, batch: WarpBatch, steps: tuple[Step, ...]) -> tuple[int, ...]:
         """The places of those steps that observers watch; these are the same for all batches."""

@@ -291,6 +291,41 @@ tt.func @f(%counter: !tt.ptr<i32>, %tickets: !tt.ptr<i32>) {
     assert counter.tolist() == [8, 1] and tickets.tolist() == list(range(8))
 
 
+def test_elements_of_an_atomic_with_one_address_come_one_after_the_other() -> None:
+    """Elements 0, 2, 4, … are for one place each, 1, 3, 5 and 7 for the same; element 6 is masked."""
+    places = np.array([1, 7, 2, 7, 3, 7, 4, 7], np.int32)
+    sums, values = np.arange(8, dtype=np.float32), 2.0 ** np.arange(8, dtype=np.float32)
+    before = np.zeros(8, np.float32)
+    run(
+        """\
+tt.func @f(%places: !tt.ptr<i32>, %values: !tt.ptr<f32>, %sums: !tt.ptr<f32>, %before: !tt.ptr<f32>) {
+  %range: tensor<8xi32> = tt.make_range {start = 0, end = 8}
+  %0: tensor<8x!tt.ptr<i32>> = tt.splat %places
+  %1: tensor<8x!tt.ptr<i32>> = tt.addptr %0, %range
+  %place: tensor<8xi32> = tt.load %1
+  %2: tensor<8x!tt.ptr<f32>> = tt.splat %values
+  %3: tensor<8x!tt.ptr<f32>> = tt.addptr %2, %range
+  %value: tensor<8xf32> = tt.load %3
+  %six: tensor<8xi32> = arith.constant {value = 6}
+  %chosen: tensor<8xi1> = arith.cmpi %range, %six {predicate = "ne"}
+  %4: tensor<8x!tt.ptr<f32>> = tt.splat %sums
+  %5: tensor<8x!tt.ptr<f32>> = tt.addptr %4, %place
+  %old: tensor<8xf32> = tt.atomic_rmw %5, %value, mask=%chosen {kind = "fadd"}
+  %6: tensor<8x!tt.ptr<f32>> = tt.splat %before
+  %7: tensor<8x!tt.ptr<f32>> = tt.addptr %6, %range
+  tt.store %7, %old, mask=%chosen
+  tt.return
+}
+""",
+        places,
+        values,
+        sums,
+        before,
+    )
+    assert before.tolist() == [1, 7, 2, 9, 3, 17, 0, 49]
+    assert sums.tolist() == [0, 2, 6, 19, 4, 5, 6, 177]
+
+
 def test_assertions_stop_the_kernel() -> None:
     with pytest.raises(InterpretError, match=r"assertion failed in program \(0, 0, 0\): n is odd"):
         run(

@@ -39,6 +39,7 @@ MANIFEST = load(ROOT / "kernels.toml", "kernels.toml")
 VARIANTS = expand(MANIFEST).variants
 FEW = 1 << 16
 """Of larger sizes there would be more programs than can be run in a test."""
+Signature = tuple[tuple[str, str], ...]
 GIVEN = {"matmul_parts": {"M": 1031, "N": 1032, "block_m": 16, "block_n": 64}}
 """Arguments for which a kernel has programs, where others leave it none."""
 
@@ -104,42 +105,63 @@ def edge(guard: Guard, name: str, num_sms: int) -> int:
 
 
 def values_for(variant: Variant) -> Iterator[dict[str, int | float]]:
-    """Run-time arguments with exactly the hints of this variant: around every bound of its kernel's guards, or where it has a
-    cost, such as it is the cheapest for."""
+    """Run-time arguments with exactly the hints of this variant: where it has a cost, such as it is the cheapest for, else
+    such as its own guards let through, the largest first: what comes before it among the configurations is for less."""
     point = variant.kernel, variant.arch, variant.matrix, variant.signature
-    return map(dict, calls_by_cost(*point)[variant] if variant.cost else every_values_for(variant))
+    if variant.cost:
+        return map(dict, calls_by_cost(*point)[variant])
+    facts = [guard.expression for guard in variant.guards]
+    num_sms = find_target(variant.arch).multiprocessors
+    return (
+        dict(values)
+        for values in candidates(*point)
+        if all(value_of(fact, values, num_sms) for fact in facts)
+    )
 
 
 @functools.cache
-def calls_by_cost(*point: object) -> dict[Variant, list[dict[str, int | float]]]:
+def calls_by_cost(
+    kernel: str, arch: str, matrix: object, signature: Signature
+) -> dict[Variant, list[dict[str, int | float]]]:
     """Calls of the variants of a point that have a cost."""
+    point = (kernel, arch, matrix, signature)
     rivals = [one for one in VARIANTS if (one.kernel, one.arch, one.matrix, one.signature) == point]
-    choices, types_, costed = choices_for(rivals[0]), dict(rivals[0].signature), named(rivals)
+    choices, types_, costed = choices_for(*point), dict(signature), named(rivals)
     others = {name: values for name, values in choices.items() if name not in costed}
     return calls(
         rivals,
         [dict(zip(others, values)) for values in itertools.product(*others.values())],
         {name: sizes(rivals, name, functools.partial(fits, type_=types_[name])) for name in costed},
-        find_target(rivals[0].arch).multiprocessors,
+        find_target(arch).multiprocessors,
     )
 
 
-def guards_near(variant: Variant) -> list[Guard]:
+@functools.cache
+def candidates(kernel: str, arch: str, matrix: object, signature: Signature) -> list[dict[str, int | float]]:
+    """Run-time arguments with exactly the hints of a signature, around every bound of the guards of its kernel; in order
+    of the product of those that guards name, from the largest."""
+    choices = choices_for(kernel, arch, matrix, signature)
+    every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
+    names = {name for guard in guards_near(kernel, arch, matrix) for name in guard.arguments}
+    return sorted(every, key=lambda values: math.prod(values[name] for name in names), reverse=True)
+
+
+@functools.cache
+def guards_near(kernel: str, arch: str, matrix: object) -> list[Guard]:
     """The guards of all variants of a kernel for the same values of its axes."""
-    same = (variant.kernel, variant.arch, variant.matrix)
     return [
         guard
         for other in VARIANTS
-        if (other.kernel, other.arch, other.matrix) == same
+        if (other.kernel, other.arch, other.matrix) == (kernel, arch, matrix)
         for guard in other.guards
     ]
 
 
 @functools.cache
-def choices_for(variant: Variant) -> dict[str, list[int | float]]:
+def choices_for(kernel: str, arch: str, matrix: object, signature: Signature) -> dict[str, list[int | float]]:
     """Values to try of each argument."""
-    num_sms = find_target(variant.arch).multiprocessors
-    guards = guards_near(variant)
+    num_sms = find_target(arch).multiprocessors
+    guards = guards_near(kernel, arch, matrix)
     choices: dict[str, list[int | float]] = {
         argument.name: [
             2,
@@ -149,15 +171,15 @@ def choices_for(variant: Variant) -> dict[str, list[int | float]]:
                 if argument.name in guard.arguments
             ),
         ]
-        for argument in MANIFEST.kernel(variant.kernel).grid_args
+        for argument in MANIFEST.kernel(kernel).grid_args
     }
-    for position, (name, type_) in enumerate(variant.signature):
+    for position, (name, type_) in enumerate(signature):
         own = [guard for guard in guards if name in guard.arguments]
         bounds = {edge(guard, name, num_sms) for guard in own if "%" not in guard.operator}
         edges = {bound + step for bound in bounds if bound < FEW for step in (-16, -4, -1, 0, 1, 16)}
         edges |= {8, 64} if any("%" in guard.operator for guard in own) else set()
-        if name in GIVEN.get(variant.kernel, {}):
-            choices[name] = [GIVEN[variant.kernel][name]]
+        if name in GIVEN.get(kernel, {}):
+            choices[name] = [GIVEN[kernel][name]]
         elif type_[0] == "*":
             choices[name] = [0x10000 * (position + 1) + (0 if type_.endswith(":16") else 8)]
         elif type_ in ("fp32", "fp64"):
@@ -166,19 +188,6 @@ def choices_for(variant: Variant) -> dict[str, list[int | float]]:
             fitting = [value for value in {1, 7, 44, 48, *edges} if fits(value, type_)]
             choices[name] = [*sorted(fitting, reverse=True)[: None if edges else 1]]
     return choices
-
-
-@functools.cache
-def every_values_for(variant: Variant) -> list[dict[str, int | float]]:
-    choices, guards = choices_for(variant), guards_near(variant)
-    num_sms = find_target(variant.arch).multiprocessors
-    # Of what its own guards let through, the largest first: what comes before it among the configurations is
-    # for less.
-    every = [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
-    names = {name for guard in guards for name in guard.arguments}
-    facts = [guard.expression for guard in variant.guards]
-    fitting = [values for values in every if all(value_of(fact, values, num_sms) for fact in facts)]
-    return sorted(fitting, key=lambda values: math.prod(values[name] for name in names), reverse=True)
 
 
 def word(parameter: selection.LaunchParameter, value: int | float) -> int:

@@ -270,16 +270,21 @@ def matmul_parts_kernel(
     COLUMNS: tl.constexpr,
     AT_ONCE: tl.constexpr,
     GROUP_M: tl.constexpr,
+    ACROSS: tl.constexpr = False,
 ):
     """Adds the parts of the tiles from number `whole` on, in the order of their numbers, so that the result is the same
-    each time; tiles have `block_m` rows and `block_n` columns, and a program adds ROWS·COLUMNS of them.
+    each time; tiles have `block_m` rows and `block_n` columns, and a program adds ROWS·COLUMNS of them.  With ACROSS they
+    are numbered as those of the transpose.
 
     It may begin while those that write the parts still run (`launch_pdl`), for it waits for them."""
     across = block_n // COLUMNS
     pieces = block_m // ROWS * across
     number = tl.program_id(0) // pieces
     piece = tl.program_id(0) % pieces
-    tile_m, tile_n = grouped_tile(whole + number, M, N, block_m, block_n, GROUP_M)
+    if ACROSS:
+        tile_n, tile_m = grouped_tile(whole + number, N, M, block_n, block_m, GROUP_M)
+    else:
+        tile_m, tile_n = grouped_tile(whole + number, M, N, block_m, block_n, GROUP_M)
     inner_rows = piece // across * ROWS + tl.arange(0, ROWS)
     inner_columns = piece % across * COLUMNS + tl.arange(0, COLUMNS)
     rows, columns = tile_m * block_m + inner_rows, tile_n * block_n + inner_columns

@@ -1,6 +1,6 @@
 /* Operators: functions on tensors, and the launches that they are made of. */
 
-enum { MAX_RANK = 16, MAX_OP_TENSORS = 48 };
+enum { MAX_RANK = 16, MAX_OP_TENSORS = 48, MEMORY_SLOTS = 16 };
 
 typedef enum { SCALAR_INT, SCALAR_FLOAT, SCALAR_BOOL, SCALAR_STR } ScalarKind;
 
@@ -59,6 +59,7 @@ typedef struct Operator {
     void (*defaults)(OpFrame *frame, int *fault);
     int (*require)(const OpFrame *frame, int *fault); /* the number of the message of what does not hold, or -1 */
     void (*shapes)(OpFrame *frame, int *fault);       /* sizes of outputs and workspaces */
+    int64_t *(*memory)(void);   /* of this thread, for what choices came to: MEMORY_SLOTS entries; NULL without choices */
     int (*agree)(const OpFrame *frame, int *fault);
 } Operator;
 

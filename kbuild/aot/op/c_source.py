@@ -48,9 +48,19 @@ def operator_context(table: OperatorTable) -> dict[str, Any]:
         ],
         "require": requirements,
         "agree": agreements,
-        "shapes": [f"f->sizes[{number}] = {printer.integer(size)};" for number, size in table.computed],
+        "shapes": [
+            f"{printer.place(name)} = {printer.integer(expression)};" for name, expression in table.computed
+        ],
+        "memory": _words_remembered(table) if any(value.is_part for value in op.values) else 0,
         "launches": [_launch(launch, printer) for launch in table.launches],
     }
+
+
+def _words_remembered(table: OperatorTable) -> int:
+    """Of one call: what `words_of_call` of the launcher counts, and the sizes."""
+    op, strides = table.op, table.first_strides[-1]
+    flags = len(op.scalars) + 2 * len(op.tensors)
+    return 2 * len(table.dims) + strides + len(op.scalars) + 2 + -(-flags // 8)
 
 
 def _member(scalar: OpScalar) -> str:
@@ -125,9 +135,9 @@ class _Printer:
         self._integers: dict[str, str] = {name: f"INT64_C({value})" for name, value in table.constants}
         self._integers["num_sms"] = "f->num_sms"
         self._numbers: dict[str, str] = {}
-        named = (*op.dims, *(value.name for value in op.values))
-        for number, name in enumerate(named):
-            self._integers[name] = f"f->sizes[{number}]"
+        self._sizes = {name: f"f->sizes[{number}]" for number, name in enumerate(table.dims)}
+        self._integers |= {name: self._sizes[name] for name in op.dims}
+        self._integers |= {value.name: self._sizes.get(value.name, value.name) for value in op.values}
         for number, scalar in enumerate(op.scalars):
             if scalar.kind == "float":
                 self._numbers[scalar.name] = f"f->scalars[{number}].number"
@@ -139,6 +149,10 @@ class _Printer:
             for place, word in enumerate(tensor.dims):
                 name = stride_name(tensor.name, word.removeprefix("*"))
                 self._integers.setdefault(name, f"f->strides[{table.first_strides[number] + place}]")
+
+    def place(self, name: str) -> str:
+        """Where a computed number goes: what parts of a choice compute is of no use behind it."""
+        return self._sizes.get(name, f"const int64_t {name}")
 
     def of(self, expression: OpExpression) -> str:
         """The expression: an int64_t, or a double."""

@@ -34,19 +34,19 @@ def written_out(choice: OpChoice, number: int) -> Iterator[OpValue]:
         applies = ""
         if row.when:
             applies = f"{prefix}when"
-            yield OpValue(applies, row.when)
+            yield OpValue(applies, row.when, is_part=True)
         own: dict[str, str] = {}
         for name, expression in (*row.columns, *((value.name, value.expression) for value in choice.values)):
             if isinstance(expression.tree, ast.Constant):
                 own[name] = expression.plain
                 continue
-            yield OpValue(prefix + name, _of_row(expression, own, applies, 0))
+            yield OpValue(prefix + name, _of_row(expression, own, applies, 0), is_part=True)
             own[name] = prefix + name
-        yield OpValue(f"{prefix}least", _of_row(choice.least, own, applies, _MOST))
+        yield OpValue(f"{prefix}least", _of_row(choice.least, own, applies, _MOST), is_part=True)
         made.append(own)
     costs = [f"_{number}_{index}_least" for index in range(len(choice.rows))]
     least = f"_{number}_least"
-    yield OpValue(least, _integer(_least(costs)))
+    yield OpValue(least, _integer(_least(costs)), is_part=True)
     for name in made[0]:
         *others, last = [own[name] for own in made]
         chain = "".join(f"{value} if {cost} == {least} else " for value, cost in zip(others, costs))

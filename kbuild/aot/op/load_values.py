@@ -23,8 +23,8 @@ MAX_ROWS = 100
 
 
 def named(values: Iterable[OpValue]) -> list[str]:
-    """The names of values that a manifest may use; others are parts of a choice."""
-    return [value.name for value in values if not value.name.startswith("_")]
+    """The names of values that a manifest may use."""
+    return [value.name for value in values if not value.is_part]
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,8 @@ class OpValue:
 
     name: str
     expression: OpExpression
+    is_part: bool = False
+    """Whether it is part of a choice, so that nothing but the rest of the choice names it."""
 
 
 @dataclass(frozen=True)

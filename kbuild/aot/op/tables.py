@@ -53,7 +53,7 @@ class OperatorTable:
     @cached_property
     def dims(self) -> tuple[str, ...]:
         """The names of dimensions, those of computed values, then the other words of shapes, by number."""
-        named = (*self.op.dims, *(value.name for value in self.op.values))
+        named = (*self.op.dims, *(value.name for value in self.op.values if not value.is_part))
         words = (word for tensor in self.op.tensors for word in tensor.dims)
         return (*named, *(word for word in dict.fromkeys(words) if word.removeprefix("*") not in named))
 
@@ -62,13 +62,13 @@ class OperatorTable:
         return self.dims.index(word.removeprefix("*") if word.removeprefix("*") in self.op.dims else word)
 
     @cached_property
-    def computed(self) -> tuple[tuple[int, OpExpression], ...]:
+    def computed(self) -> tuple[tuple[str, OpExpression], ...]:
         """Computed values, then the dimensions of outputs and workspaces, and their expressions."""
-        found = {self.dims.index(value.name): value.expression for value in self.op.values}
+        found = {value.name: value.expression for value in self.op.values}
         for tensor in self.op.tensors:
             for word, size in zip(tensor.dims, tensor.sizes):
                 if size is not None:
-                    found.setdefault(self.dim(word), size)
+                    found.setdefault(self.dims[self.dim(word)], size)
         return tuple(found.items())
 
     @property

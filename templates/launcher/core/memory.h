@@ -145,13 +145,56 @@ static int zero_tensors(const OpCall *oc, CUstream stream)
     return 0;
 }
 
-/* Sizes of what is to be made, on a device of so many multiprocessors; -1 with a report. */
+/* What the expressions of an operator see of a call before sizes are computed: so many words. */
+static int words_of_call(const Operator *op)
+{
+    return op->dim_count + op->stride_count + op->scalar_count + 2 + (op->scalar_count + 2 * tensor_count(op) + 7) / 8;
+}
+
+static void read_words(const OpCall *oc, int64_t *words)
+{
+    const Operator *op = oc->op;
+    const OpFrame *frame = &oc->frame;
+    int tensors = tensor_count(op);
+    words[words_of_call(op) - 1] = 0; /* which the flags may not fill */
+    *words++ = 1; /* it is no empty entry */
+    *words++ = frame->num_sms;
+    memcpy(words, frame->sizes, (size_t)op->dim_count * sizeof *words);
+    memcpy(words += op->dim_count, frame->strides, (size_t)op->stride_count * sizeof *words);
+    memcpy(words += op->stride_count, frame->scalars, (size_t)op->scalar_count * sizeof *words);
+    uint8_t *flags = (uint8_t *)(words + op->scalar_count);
+    memcpy(flags, frame->given, (size_t)(op->scalar_count + tensors));
+    memcpy(flags + op->scalar_count + tensors, frame->aligned, (size_t)tensors);
+}
+
+/* Sizes of what is to be made, on a device of so many multiprocessors; -1 with a report.  What choices come to, each thread remembers of
+   a few calls: hundreds of nanoseconds otherwise. */
 static int compute_shapes(OpCall *oc, int num_sms)
 {
-    int fault = 0;
+    const Operator *op = oc->op;
     oc->frame.num_sms = num_sms;
-    oc->op->shapes(&oc->frame, &fault);
-    return fault ? report_fault(oc->op) : 0;
+    int fault = 0, count = words_of_call(op);
+    int64_t words[count], *slot = NULL;
+    size_t bytes = (size_t)count * sizeof *words, sizes = (size_t)op->dim_count * sizeof *words;
+    if (op->memory) {
+        read_words(oc, words);
+        uint64_t hash = 0;
+        for (int i = 0; i < count; i++)
+            hash = (hash ^ (uint64_t)words[i]) * UINT64_C(0x9E3779B97F4A7C15), hash ^= hash >> 32;
+        slot = op->memory() + (hash >> 60) * (uint64_t)(count + op->dim_count);
+        if (memcmp(slot, words, bytes) == 0) {
+            memcpy(oc->frame.sizes, slot + count, sizes);
+            return 0;
+        }
+    }
+    op->shapes(&oc->frame, &fault);
+    if (fault)
+        return report_fault(op);
+    if (slot) {
+        memcpy(slot, words, bytes);
+        memcpy(slot + count, oc->frame.sizes, sizes);
+    }
+    return 0;
 }
 
 /* Whether expressions that are bound to one argument agree; -1 with a report. */

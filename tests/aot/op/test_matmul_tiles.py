@@ -1,5 +1,5 @@
-"""The shipped operator `matmul` divides tiles along K where its model says that whole ones take longer: so the model has to
-know which tile the launch takes."""
+"""The shipped operators `matmul` and `matmul_fp8` divide tiles along K, or take those of the transpose, where their models say
+that other tiles take longer: so a model has to know which tile a launch takes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ import pytest
 
 from kbuild.aot.manifest.expressions import Expression, evaluate, parse
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import Config, Kernel, Value
+from kbuild.aot.manifest.model import Config, Manifest, Value
 
 ROOT = Path(__file__).resolve().parents[3]
+ROWS = (1, 20, 40, 64, 100, 128, 136, 200, 256, 300, 512, 520, 704, 1000, 2048, 3000, 4096, 8192)
 
 
 @pytest.fixture(scope="module")
-def kernel() -> Kernel:
-    return next(one for one in load(ROOT / "kernels.toml", "kernels.toml").kernels if one.name == "matmul")
+def manifest() -> Manifest:
+    return load(ROOT / "kernels.toml", "kernels.toml")
 
 
 def cost_of(config: Config, values: dict[str, int]) -> int:
     """What the manifest says that a configuration takes, in nanoseconds."""
-    return evaluate(parse(config.cost, values, ""), values)
+    known = values | {name: int(value) for name, value in config.constexprs if isinstance(value, int)}
+    known["cluster_size"] = config.options.cluster_size
+    return evaluate(parse(config.cost, known, ""), known)
 
 
-def taken(kernel: Kernel, values: dict[str, int], order: str) -> Config:
-    """The configuration of a product of fp16 matrices on sm_90, both of which have rows, or B columns, one after
-    another."""
-    point: dict[str, Value] = {"arch": "sm_90", "dtype": "fp16", "specialize": order, "BLOCK_K": None}
+def taken(manifest: Manifest, name: str, values: dict[str, int], order: str) -> Config:
+    """The configuration of a product on sm_90, both of whose matrices have rows, or B columns, one after another."""
+    kernel = manifest.kernel(name)
+    point: dict[str, Value] = {"arch": "sm_90", "dtype": "bf16", "specialize": order, "BLOCK_K": None}
     first, *others = (
         config
         for config in kernel.configs
@@ -41,33 +44,44 @@ def taken(kernel: Kernel, values: dict[str, int], order: str) -> Config:
     return min((first, *(each for each in others if each.cost)), key=lambda each: cost_of(each, values))
 
 
-def modelled(kernel: Kernel, values: dict[str, int]) -> dict[str, int]:
-    """What the operator computes where nothing can be divided, for A begins anywhere."""
-    assert kernel.op is not None
+def modelled(manifest: Manifest, name: str, values: dict[str, int]) -> dict[str, int]:
+    """What an operator computes for matrices that begin at multiples of 16 bytes."""
+    op = manifest.kernel(name).op
+    assert op is not None
     known = dict(values) | {"stride__b__K": values["stride_bk"], "stride__b__N": values["stride_bn"]}
-    known |= {"stride__a__M": values["K"], "stride__a__K": 1, "aligned__a": 0, "aligned__b": 1}
-    for value in kernel.op.values:
+    known |= {"stride__a__M": values["K"], "stride__a__K": 1, "aligned__a": 1, "aligned__b": 1}
+    for value in op.values:
         known[value.name] = evaluate(Expression(value.expression.plain, ()), known)
     return known
 
 
 @pytest.mark.parametrize("num_sms", [132, 78])
-@pytest.mark.parametrize("order", ["row_major", "column_major"])
-def test_the_model_prices_the_tile_that_is_taken(kernel: Kernel, order: str, num_sms: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "order", "least"),
+    [("matmul", "row_major", 14), ("matmul", "column_major", 20), ("matmul_fp8", "column_major", 14)],
+)
+def test_the_model_prices_the_tile_that_is_taken(
+    manifest: Manifest, name: str, order: str, least: int, num_sms: int
+) -> None:
     source = random.Random(num_sms)
-    seen = set()
-    for _ in range(800):
-        m = source.choice((1, 20, 40, 64, 100, 128, 200, 256, 512, 704, 1000, 2048, 3000, 4096, 8192))
-        n, k = 64 * source.randint(1, 700), 64 * source.randint(1, 300)
+    seen, ways = set(), set()
+    for _ in range(600):
+        m = source.choice(ROWS)
+        n, k = 64 * source.randint(1, 700), 128 * source.randint(1, 150)
         strides = (n, 1) if order == "row_major" else (1, k)
         values = {"M": m, "N": n, "K": k, "num_sms": num_sms, "stride_bk": strides[0], "stride_bn": strides[1]}
-        config = taken(kernel, values, order)
+        model = modelled(manifest, name, values)
+        is_across, parts, tile = model["across"], model["parts"], (model["m"], model["n"])
+        ways.add((is_across, parts > 1))
+        if parts > 1 or (is_across and tile[1] == 128 and model["tiles"] <= 2 * num_sms):
+            continue  # Their launch says which tile it takes.
+        if is_across:
+            values |= {"M": n, "N": m, "stride_bk": 1, "stride_bn": k}
+        config = taken(manifest, f"{name}_across" if is_across else name, values, order)
         chosen: dict[str, Any] = dict(config.constexprs)
-        model = modelled(kernel, values)
-        tile = (model["m"], model["n"])
-        assert (chosen["BLOCK_M"], chosen["BLOCK_N"]) == tile, values
-        assert model["parts"] == 1 and not model["across"]
-        seen.add(tile)
-        if config.cost and not (tile == (128, 128) and not chosen.get("PERSISTENT", False)):
+        assert (chosen["BLOCK_M"], chosen["BLOCK_N"]) == (tile[::-1] if is_across else tile), values
+        seen.add((is_across, tile))
+        if config.cost and config.options.cluster_size == 1:  # The model knows of no clusters.
             assert model["work"] == cost_of(config, values), values
-    assert len(seen) >= {"row_major": 10, "column_major": 14}[order], "most tiles are the best of some product"
+    assert len(seen) >= least, "most tiles are the best of some product"
+    assert ways == {(0, False), (0, True), (1, False), (1, True)}

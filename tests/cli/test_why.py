@@ -156,6 +156,20 @@ def test_keys_of_the_manifest(project: Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["why", "scael"]) == 2 and 'did you mean "scale"?' in capsys.readouterr().err
 
 
+def test_the_cost_of_a_configuration(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(project / "kernels.toml", "    { BLOCK = 512 },", '    { BLOCK = 512, cost = "2 * n" },')
+    lines, summary = why(capsys)
+    assert lines == [
+        f"{FP16}: would be compiled again, because:",
+        "  manifest kernels.toml:14: cost = none → 2 * n",
+        "  its cubin is in the cache, so that no compiler runs",
+        "  likewise 1 other; -v names them",
+    ]
+    assert summary == "2 of 2 variants would be made"
+    build()
+    assert why(capsys) == ([], "2 variants, and nothing to compile")
+
+
 def test_options_compiler_and_tools(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,7 +93,9 @@ class Made:
     @property
     def identity(self) -> tuple[object, ...]:
         """What the files of the variant depend on."""
-        return tuple(self.job.get(name, "") for name in ("identity", "portable", "source", "function"))
+        return tuple(
+            self.job.get(name, "") for name in ("identity", "portable", "source", "function", "variant")
+        )
 
 
 @dataclass(frozen=True)

@@ -399,7 +399,9 @@ def test_configurations_with_a_cost(project: Path) -> None:
     """The cheapest for the bucket's launch is what candidates are compared with, and what is found stands before all that have a
     cost."""
     manifest = project / "kernels.toml"
-    text = manifest.read_text().replace('when = { n = "<= 1024" }', 'cost = "8 * cdiv(n, 1024)"')
+    text = manifest.read_text().replace(
+        'when = { n = "<= 1024" }', 'cost = "8 * cdiv(n, 1024)"\nwhen = { n = "<= 2097152" }'
+    )
     text = text.replace("BLOCK = 2048", 'BLOCK = 2048\ncost = "9 * cdiv(n, BLOCK)"')
     manifest.write_text(text + TABLE)
     loaded = load(manifest)

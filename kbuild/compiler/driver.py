@@ -22,6 +22,7 @@ from kbuild.compiler.compilation import Compilation, pipelines_of
 from kbuild.compiler.cuda.source import cuda_source
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module, Value
+from kbuild.compiler.ir.lifetime import taken_apart_later
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.errors import UsageError
@@ -43,6 +44,7 @@ __all__ = [
 
 
 @collected_later()
+@taken_apart_later()
 def compile(
     source: str | Path | Callable[..., Any],
     *,

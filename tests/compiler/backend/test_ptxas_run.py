@@ -72,24 +72,28 @@ def test_an_ordinary_run_says_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "action",
+    "action, makes_early, makes",
     [
-        "exit 3",
-        '[ -s "$4" ] || exit 4; exec TOOL "$@"',
-        'grep -q p "$4" && exec TOOL "$@"',
+        ("exit 3", False, False),  # Before it reads all of the text.
+        ('[ -s "$4" ] || exit 4; exec TOOL "$@"', False, True),
+        ('grep -q p "$4" && exec TOOL "$@"', True, True),
     ],
 )
-def test_a_script_in_the_place_of_ptxas_may_read_its_source_as_it_likes(tmp_path: Path, action: str) -> None:
+def test_a_script_in_the_place_of_ptxas_may_read_its_source_as_it_likes(
+    tmp_path: Path, action: str, makes_early: bool, makes: bool
+) -> None:
     script = tmp_path / "ptxas"
     script.write_text(f"#!/bin/sh\n{action.replace('TOOL', find_ptxas())}\n")
     script.chmod(0o755)
     early = EarlyRun(command_of("sm_90", str(script)))
-    try:
-        made = assemble(SHORT, "sm_90", str(script), early=early)
-    except ToolError as error:
-        assert "exit 3" in action and "exit code 3" in error.message
+    time.sleep(0.2)
+    assert (early.finish(LONG) is not None) == makes_early
+    early = EarlyRun(command_of("sm_90", str(script)))
+    if makes:
+        assert assemble(SHORT, "sm_90", str(script), early=early)[0] == assemble(SHORT, "sm_90")[0]
     else:
-        assert made[0] == assemble(SHORT, "sm_90")[0]
+        with pytest.raises(ToolError, match="exit code 3"):
+            assemble(SHORT, "sm_90", str(script), early=early)
 
 
 def test_forks_do_not_keep_a_pipe_open() -> None:
@@ -99,6 +103,7 @@ def test_forks_do_not_keep_a_pipe_open() -> None:
         time.sleep(30)
         os._exit(0)
     try:
+        time.sleep(0.2)  # It waits now.
         started = time.monotonic()
         assert early.finish(SHORT) is not None and time.monotonic() - started < 20
     finally:

@@ -9,6 +9,7 @@ This and `compilation.py` are the only modules that import both the frontend and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from kbuild.compiler.compilation import Compilation, pipelines_of
 from kbuild.compiler.cuda.source import cuda_source
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ir.core import Module, Value
+from kbuild.compiler.ir.lifetime import taken_apart_later
 from kbuild.compiler.ir.passes import PassLog, run_pipeline, split_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.errors import UsageError
@@ -43,6 +45,7 @@ __all__ = [
 
 
 @collected_later()
+@taken_apart_later()
 def compile(
     source: str | Path | Callable[..., Any],
     *,
@@ -80,15 +83,26 @@ def compile(
         chosen = chosen.portable()
         options = options.on(chosen.features)
     require_features(options, chosen)
-    run = Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
+    with closing(Compilation(chosen, options, stop, Path(dump) if dump else None, texts)) as run:
+        return _compiled(run, source, signature or {}, constexprs or {})
+
+
+def _compiled(
+    run: Compilation,
+    source: str | Path | Callable[..., Any],
+    signature: Mapping[str, Any],
+    constexprs: Mapping[str, Any],
+) -> Artifact:
+    """What a compilation makes of a source."""
+    options, stop = run.options, run.stop
     if cuda := cuda_source(source):
-        return run.from_cuda(*cuda, signature or {}, constexprs or {})
+        return run.from_cuda(*cuda, signature, constexprs)
     start, text = _later_stage(source)
     if start and STAGES.index(stop) < STAGES.index(start):
         raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
     if start is None:
         return run.from_python(
-            lambda: build_module(source, signature or {}, constexprs or {}, options, chosen.capability)
+            lambda: build_module(source, signature, constexprs, options, run.target.capability)
         )
     from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kbuild.compiler.frontend import attributes, branches, calls, constants, loops, statements
@@ -76,23 +76,28 @@ def build_module(
     values = list(block.arguments)
     one = reader.ctx.constant(1, INT64) if any(item.block for item in types.values()) else None
 
-    def value(name: str, whole: TupleType | None) -> Any:
-        """The value of an argument, or of a tuple of them, from the front of the block's arguments."""
-        if whole is not None:
-            inner = (item if isinstance(item, TupleType) else None for item in whole.items)
-            items = tuple(value(f"{name}_{index}", item) for index, item in enumerate(inner))
-            return NamedTuple.make(whole.fields, items) if whole.fields else items
+    def value(name: str) -> Any:
+        """The value of an argument that is no tuple, from the front of the block's arguments."""
         if name in types:
             return types[name].value(values, one, function.explicit_layouts)
         return constexpr_value(given.constants[name], name, function.loc)
 
     for name in (parameter.name for parameter in function.parameters):
         if name in types or name in given.tuples or name in given.constants:
-            frame.values[name] = value(name, given.tuples.get(name))
+            frame.values[name] = _given(name, given.tuples.get(name), value)
     _read_kernel(reader, frame)
     reader.builder.loc = function.loc
     reader.ctx.add(Return(()))
     return reader.module
+
+
+def _given(name: str, whole: TupleType | None, value: Callable[[str], Any]) -> Any:
+    """The value of an argument, or of a tuple of them, whose items `value` gives by their names, in order."""
+    if whole is None:
+        return value(name)
+    inner = (item if isinstance(item, TupleType) else None for item in whole.items)
+    items = tuple(_given(f"{name}_{index}", item, value) for index, item in enumerate(inner))
+    return NamedTuple.make(whole.fields, items) if whole.fields else items
 
 
 def _check_layouts(function: SourceFunction, types: Mapping[str, ArgumentType]) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from kbuild.compiler.ir.changes import tick
+from kbuild.compiler.ir.lifetime import MADE
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import Type
 from kbuild.errors import InternalError, Loc
@@ -277,6 +278,8 @@ class Op:
             self.__dict__[field] = given[field]
         types = (given["type"],) if "type" in given else given["types"] if "types" in given else self.infer()
         self.results = [Value(type_, self, index) for index, type_ in enumerate(types)]
+        if (made := MADE.ops) is not None:
+            made.append(self)
 
     def infer(self) -> Sequence[Type]:
         """The types of the results; none unless a subclass says so."""

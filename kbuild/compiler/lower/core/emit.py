@@ -66,6 +66,7 @@ class LazyRegisters(Sequence[str]):
         self.emit, self.make, self.depth = emit, make, 0
         self.chunk: Chunk | None = emit.chunk  # None for wherever they are asked for.
         self.known: list[str | None] = [None] * count
+        emit.lazies.append(self)
 
     def __len__(self) -> int:
         return len(self.known)
@@ -124,6 +125,8 @@ class Emitter:
         """Lines of global definitions: strings."""
         self.metadata: list[str] = []
         """Lines of numbered metadata; line i defines `!i`."""
+        self.lazies: list[LazyRegisters] = []
+        """All that were made."""
         self.later: list[Callable[[], None]] = []
         """What remains to be written once all requested registers are known: operands of phis."""
         self.chunks: list[Chunk] = []
@@ -347,9 +350,8 @@ class Emitter:
         """A copy of an integer (i16, i32, i64) that hides its value from LLVM, and the original from
         conclusions about the copy; ptxas removes the move."""
         width, constraint = {"i16": ("b16", "h"), "i32": ("b32", "r"), "i64": ("b64", "l")}[type_]
-        return self.asm(f"mov.{width} $0, $1;", f"={constraint},{constraint}", [(type_, register)], [type_])[
-            0
-        ]
+        constraints = f"={constraint},{constraint}"
+        return self.asm(f"mov.{width} $0, $1;", constraints, [(type_, register)], [type_])[0]
 
     def unknown_zero(self) -> str:
         """Zero (i32), unknown to LLVM and ptxas: the highest bit of the mask of lanes below a thread's."""
@@ -420,12 +422,8 @@ class Emitter:
     def _folded(self, opcode: str, a: str, b: str, type_: str) -> str:
         if a[0] not in "%@<" and b[0] not in "%@<":
             x, y = int(a), int(b)
-            return str(
-                wrap(
-                    {"add": x + y, "mul": x * y, "and": x & y, "or": x | y, "xor": x ^ y}[opcode],
-                    int(type_[1:]),
-                )
-            )
+            results = {"add": x + y, "mul": x * y, "and": x & y, "or": x | y, "xor": x ^ y}
+            return str(wrap(results[opcode], int(type_[1:])))
         if a[0] not in "%@<":
             a, b = b, a
         if b == "0":

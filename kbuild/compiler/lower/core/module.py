@@ -22,4 +22,14 @@ def lower_module(module: Module, target: Target, lineinfo: bool = False) -> str:
         with emit.at_entry():
             emit.bind(argument, [emit.instruction(f"icmp ne i8 {name}, 0") if argument.type == I1 else name])
     lower_body(emit, module.kernel.body)
-    return module_text(emit, debug)
+    text = module_text(emit, debug)
+    _take_apart(emit)
+    return text
+
+
+def _take_apart(emit: Emitter) -> None:
+    """Break the cycles of an emitter that has written its text: what makes registers refers to the emitter, and the registers
+    of a loop to themselves.  A kernel has tens of thousands of objects there."""
+    for registers in emit.lazies:
+        del registers.make
+    vars(emit).clear()

@@ -17,10 +17,10 @@ from kbuild.compiler.driver import pipelines_of
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp import run as interpret
 from kbuild.compiler.ir.passes import run_pipeline
-from kbuild.emulator import arguments_of, load, run
 from kbuild.errors import CompileError, UsageError
 from kbuild.options import DEFAULTS, CompileOptions
 from kbuild.targets import find_target
+from tests.emulator.artifacts import emulate, left_in, outputs_of
 
 ADD = """
 import triton
@@ -98,10 +98,8 @@ def test_kernels_see_the_numbers_of_their_author(source: str) -> None:
     """And the grid is that of the programs."""
     artifact = compiled(source, num_warps=2, num_ctas=4)
     x, out = np.arange(600, dtype=np.int32), np.zeros(600, np.int32)
-    facts = artifact.metadata
-    report = run(load(artifact.asm["ptx"], facts.name), None, (3,), facts.warps, facts.shared, (x, out, 600))
-    assert not report.findings
-    np.testing.assert_array_equal(report.outputs[1], x + 2 * 1000 + 64 + 300000)
+    found = left_in("out", artifact, {"x": x, "out": out, "n": 600}, grid=(3,), checks="")
+    np.testing.assert_array_equal(found, x + 2 * 1000 + 64 + 300000)
 
 
 @pytest.mark.parametrize("num_ctas", [2, 4])
@@ -140,17 +138,9 @@ def test_results_are_those_of_one_cta(name: str, num_ctas: int) -> None:
     artifact = kbuild.compile(
         case.source, signature=signature, constexprs=case.constexprs, stop="ptx", options=options
     )
-    facts = artifact.metadata
-    assert facts.warps >= min(32, case.num_warps * num_ctas)
-    program = load(artifact.asm["ptx"], facts.name)
-    passed = arguments_of(facts.params, arguments)
-    report = run(
-        program, None, case.grid, facts.warps, facts.shared, passed, schedule="random(1)", checks="strict"
-    ).check()
-    case.check(
-        arguments,
-        {key: output for (key, _), output in zip(facts.params, report.outputs) if output is not None},
-    )
+    assert artifact.metadata.warps >= min(32, case.num_warps * num_ctas)
+    report = emulate(artifact, arguments, case.grid, schedule="random(1)").check()
+    case.check(arguments, outputs_of(artifact, report))
 
 
 def test_the_ir_says_both_numbers_and_is_read_back(source: str, tmp_path: Path) -> None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pytest
 from zoo import CASES, Bits
 
 import kbuild
-from kbuild.emulator import arguments_of, load, run
+from tests.emulator.artifacts import emulate, outputs_of
 
 ADVERSE = ["reverse", "random(1)", "starve(0)"]
 """Schedules that run every warp on its own."""
 
 
 @lru_cache
-def compiled(name: str, arch: str) -> Any:
-    """The metadata and the program of a case."""
+def compiled(name: str, arch: str) -> kbuild.Artifact:
+    """The artifact of a case."""
     case = CASES[name]
     signature = case.signature(case.make(np.random.default_rng(0)))
-    artifact = kbuild.compile(
+    return kbuild.compile(
         case.source,
         signature=signature,
         constexprs=case.constexprs,
@@ -29,21 +28,15 @@ def compiled(name: str, arch: str) -> Any:
         stop="ptx",
         options=case.options(arch),
     )
-    return artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)
 
 
 def check(name: str, arch: str, schedule: str, checks: str = "") -> None:
     """Run a case and compare its outputs with numpy's."""
-    case, (metadata, program) = CASES[name], compiled(name, arch)
+    case, artifact = CASES[name], compiled(name, arch)
     arguments = case.make(np.random.default_rng(1))
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
-    passed = arguments_of(metadata.params, given)
-    report = run(
-        program, None, case.grid, metadata.warps, metadata.shared, passed, schedule=schedule, checks=checks
-    )
-    outputs = {
-        key: output for (key, _), output in zip(metadata.params, report.check().outputs) if output is not None
-    }
+    report = emulate(artifact, given, case.grid, schedule=schedule, checks=checks).check()
+    outputs = outputs_of(artifact, report)
     kinds = {key: value.type_name for key, value in arguments.items() if isinstance(value, Bits)}
     case.check(
         arguments,

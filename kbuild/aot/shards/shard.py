@@ -1,6 +1,7 @@
 """Which variants a machine builds where several machines build one project.
 
-    sha256 of the variant's text ─▶ its position, from 0 to 1 ─▶ the shard whose range that is in
+    sha256 of the variant's text, without facts that only dispatch asks for ─▶ its position, from 0 to 1
+        ─▶ the shard whose range that is in
 
     --shard 3/8         the third of eight ranges of equal length
     --shard 2f3a..5b    positions from 0.2f3a up to 0.5b, in hexadecimal; an end that is left out is 0 or 1
@@ -96,8 +97,9 @@ WHOLE = Shard(0, SPACE)
 
 
 def position(variant: Variant) -> int:
-    """Where a variant is among all that there may be, below `SPACE`."""
-    return int(bytes_digest(str(variant).encode())[:DIGITS], 16)
+    """Where a variant is among all that there may be, below `SPACE`; those that share a cubin are at one position."""
+    code = replace(variant, guards=())
+    return int(bytes_digest(str(code).encode())[:DIGITS], 16)
 
 
 def gaps(shards: Iterable[Shard]) -> Iterator[Shard]:

@@ -43,8 +43,9 @@ STEP_BUDGET = 5_000_000
 _FAR_OFF = 1e9
 """The error of results that cannot be compared."""
 
-_recent: dict[str, tuple[Check, ...]] = {}
-"""The checks of this process, for variants that share their PTX where there is no cache."""
+_right: dict[str, Check] = {}
+"""The runs of this process that showed nothing wrong, by code, launch and order: variants that differ in the facts of
+dispatch alone, or in their architecture, often have the same."""
 
 _PLACES = (".loc", ".file", ".target", ".version")
 """Directives of PTX that do not change what a kernel does."""
@@ -54,22 +55,21 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     """The verdict on one variant.  `tools` is the digest of what runs and compares, for the cache."""
     started = time.monotonic()
     checks: tuple[Check, ...] = ()
-    problem, cached, unguessed = "", False, False
+    problem, cached, unguessed, shared = "", False, False, 0
     try:
         artifact = _compile(task)
         launches = [repr(case) for case in task.cases], [repr(run) for run in task.runs]
-        compared = repr(task.reference), task.tolerance
-        key = digest([tools, _identity(artifact), *launches, task.lenient, task.early, *compared])
-        found = _recent.get(key) or recall(cache, key)
+        code = digest([_identity(artifact), task.lenient, task.early, repr(task.reference), task.tolerance])
+        key = digest([tools, code, *launches])
+        found = recall(cache, key)
         cached = found is not None
-        checks = found if found is not None else _checked(task, artifact)
+        checks, shared = (found, 0) if found is not None else _checked(task, artifact, code)
         if _source_digest(task) != task.source_digest:
             raise CompileError(
                 f"{task.source} changed while it was being verified", help="run kbuild verify again"
             )
         if not cached and not any(check.problems for check in checks):
             remember(cache, key, checks)
-            _recent[key] = checks
     except UsageError as error:
         problem, unguessed = (
             _with_advice(task, error) if task.guessed else str(error),
@@ -78,7 +78,15 @@ def verify_task(task: VerifyTask, tools: str, cache: Cache) -> Verdict:
     except KbuildError as error:
         problem = str(error)
     return Verdict(
-        task.name, task.kernel, task.arch, checks, problem, time.monotonic() - started, cached, unguessed
+        task.name,
+        task.kernel,
+        task.arch,
+        checks,
+        problem,
+        time.monotonic() - started,
+        cached,
+        unguessed,
+        shared=shared,
     )
 
 
@@ -109,8 +117,9 @@ def _identity(artifact: driver.Artifact) -> str:
     return digest([facts.block, facts.shared, facts.params, texts])
 
 
-def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
-    """The checks of all runs."""
+def _checked(task: VerifyTask, artifact: driver.Artifact, code: str) -> tuple[tuple[Check, ...], int]:
+    """The checks of all runs, and how many of them were known of variants with the same `code`, a digest of what is run
+    and how it is compared."""
     types = types_of_artifact(artifact, dict(task.signature))
     program = load_ptx(artifact.asm["ptx"], artifact.metadata.name)
     oracle = oracle_of(artifact, types, dict(task.signature), dict(task.constexprs), task.reference)
@@ -122,10 +131,15 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
     def checked(case: LaunchCase, run: LaunchRun) -> Check:
         return check(artifact, program, types, right(case, run.data), task, case, run)
 
-    checks, cases = [], list(task.cases)
+    checks, cases, shared = [], list(task.cases), 0
     for number, run in enumerate(sorted(task.runs, key=lambda run: (run.case, run.data)), 1):
         say(f"{task.name}: run {number} of {len(task.runs)}")
         case = cases[run.case - 1]
+        key = digest([code, task.kernel, repr(case), run.data, run.schedule, run.timing])
+        if key in _right:
+            checks.append(replace(_right[key], run=run))
+            shared += 1
+            continue
         try:
             checks.append(checked(case, run))
             if checks[-1].unfinished and case.recorded and case.recorded != case.recorded.alone():
@@ -142,12 +156,14 @@ def _checked(task: VerifyTask, artifact: driver.Artifact) -> tuple[Check, ...]:
                 f"where locks, flags and counters begin as zeros, [kernel.verify] says so: zeros = [{arrays}]"
             )
             found = InterpretError(error.message, error.loc, advice if arrays else "")
-            return (*checks, Check(run, str(case), (str(found),)))
+            return (*checks, Check(run, str(case), (str(found),))), shared
         except KbuildError as error:
             checks.append(Check(run, str(case), (str(error),)))
         if checks[-1].unfinished or any(problem.startswith(ENDLESS) for problem in checks[-1].problems):
             break  # The others would take as long, with the same result.
-    return tuple(checks)
+        if not checks[-1].problems:
+            _right[key] = checks[-1]
+    return tuple(checks), shared
 
 
 def check(

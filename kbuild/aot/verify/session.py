@@ -77,7 +77,7 @@ def verify(
         for kernel in manifest.kernels
         if any(variant.kernel == kernel.name for variant in variants)
     }
-    groups: dict[tuple[str, str], list[_Known]] = {}
+    groups: dict[tuple[object, ...], list[_Known]] = {}
     for variant in variants:
         try:
             known = _known(project, manifest, variant, tools, sources, options)
@@ -87,10 +87,10 @@ def verify(
         checks = recall(cache, known.key)
         if checks is not None:
             yield Verdict(variant.name, variant.kernel, variant.arch, checks, cached=True)
-        # Variants for several architectures often have the same PTX: one process takes them, and finds it
-        # done.
+        # Variants for several architectures often have the same PTX, those that differ in facts of dispatch alone always:
+        # one process takes them, and repeats no run.
         else:
-            groups.setdefault((variant.kernel, variant.file_name), []).append(known)
+            groups.setdefault(_code(known.task), []).append(known)
     yield from _worked(list(groups.values()), tools, cache, options)
 
 
@@ -160,11 +160,19 @@ def _worked(
     yield from results([group for group in left if group[0].task.kernel not in in_vain])
 
 
+def _code(task: VerifyTask) -> tuple[object, ...]:
+    """What a variant's code is made from, but for the architecture."""
+    return task.kernel, task.signature, task.constexprs, task.options
+
+
 def _size(group: Sequence[_Known]) -> int:
-    """The elements that the runs of variants have in their arrays, as an estimate of how long they take."""
-    task = group[0].task
-    sizes = [sum(size for _, size in case.sizes or ()) for case in task.cases]
-    return sum(sizes[run.case - 1] for run in task.runs)
+    """The elements that the runs of variants have in their arrays, each run once, as an estimate of how long they take."""
+    runs = {
+        (task.cases[run.case - 1], run.data, run.schedule, run.timing)
+        for task in (known.task for known in group)
+        for run in task.runs
+    }
+    return sum(size for case, *_ in runs for _, size in case.sizes or ())
 
 
 def _known(

@@ -122,6 +122,8 @@ class Verdict:
     """Whether a launch was guessed in vain, as it would be for the kernel's other variants."""
     unfinished: str = ""
     """Why a variant with a launch that the manifest does not give was given up."""
+    shared: int = 0
+    """Runs that were not repeated: another variant with the same code had them."""
 
     @property
     def state(self) -> str:

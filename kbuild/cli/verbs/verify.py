@@ -227,4 +227,7 @@ def _summary(verdicts: Sequence[Verdict], left: int, seconds: float) -> str:
     parts = [f"{count['ok']} ok", f"{count['failed']} failed"]
     parts += [f"{count['unfinished']} not finished, nothing wrong so far"] * (count["unfinished"] > 0)
     parts.append(f"{cached} known from before")
+    if shared := sum(verdict.shared for verdict in verdicts):
+        runs = sum(len(verdict.checks) for verdict in verdicts if not verdict.cached)
+        parts.append(f"{shared} of {runs} runs done once for variants with the same code")
     return ", ".join(parts + [f"{left} not tried; -k tries them"] * (left > 0)) + f"; {seconds:.1f} s"

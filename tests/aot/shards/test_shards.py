@@ -183,6 +183,17 @@ def test_positions_depend_on_the_variant_alone(own: BuildOptions) -> None:
     assert all(0 <= place < SPACE for place in after.values())
 
 
+def test_variants_with_one_cubin_are_in_one_shard(own: BuildOptions) -> None:
+    """They differ in the facts of dispatch alone: no two machines compile or verify the same."""
+    halves = "".join(
+        f"[[kernel.config]]\nwhen = {{ n = '{fact}' }}\nBLOCK = 512\n" for fact in ("<= 9", "> 9")
+    )
+    (own.project / "kernels.toml").write_text(MANIFEST[: MANIFEST.index("[[kernel.config]]")] + halves)
+    _, expansion = load_variants(own.project, (), (), DEFAULTS)
+    places = [position(variant) for variant in expansion.variants]
+    assert len(places) == 32 and len(set(places)) == 16
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65, 1000, MOST])
 def test_numbered_shards_cover_everything_once(count: int) -> None:
     shards = [Shard.of(number, count) for number in range(1, count + 1)]

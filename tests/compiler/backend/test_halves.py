@@ -13,8 +13,8 @@ import kbuild
 from kbuild.compiler.backend.cross_check import spills_upper_halves
 from kbuild.compiler.backend.cubin import assemble, find_ptxas
 from kbuild.compiler.backend.halves import in_words
-from kbuild.emulator import arguments_of, load, run
 from kbuild.errors import ToolError
+from tests.emulator.artifacts import emulate
 
 KERNEL = """.version 8.4
 .target sm_90
@@ -99,18 +99,10 @@ def test_it_computes_the_same(name: str) -> None:
     text = in_words(made.asm["ptx"])
     assert "%word" in text
     given = {key: value.data if isinstance(value, Bits) else value for key, value in arguments.items()}
-    results = [
-        run(
-            load(ptx),
-            None,
-            case.grid,
-            made.metadata.warps,
-            made.metadata.shared,
-            arguments_of(made.metadata.params, given),
-        )
-        for ptx in (made.asm["ptx"], text)
-    ]
-    for one, other in zip(*(result.check().outputs for result in results)):
+    plain, in_halves = (
+        emulate(made, given, case.grid, ptx=ptx, checks="") for ptx in (made.asm["ptx"], text)
+    )
+    for one, other in zip(plain.check().outputs, in_halves.check().outputs):
         np.testing.assert_array_equal(one, other)
 
 

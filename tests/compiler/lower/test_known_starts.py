@@ -13,8 +13,8 @@ import pytest
 import kbuild
 from kbuild.compiler.backend.cubin import ptxas_version
 from kbuild.compiler.backend.ptxas_wheels import choose, guarantees_of, installed
-from kbuild.emulator import arguments_of, load, run
 from tests.compiler.backend.test_cross_check import nvdisasm
+from tests.emulator.artifacts import emulate
 
 SOURCE = """
 import triton.language as tl
@@ -84,17 +84,12 @@ def test_hidden_starts_have_their_values(how: str, old: str, tmp_path: Path) -> 
     given = {"a": a, "b": b, "bias": bias, "c": np.zeros((64, 32), np.float32)}
     given["bits"] = np.zeros((64, 32), np.int32)
     artifact = product(tmp_path, how, ptxas=old, stop="ptx")
-    metadata = artifact.metadata
-    program = load(artifact.asm["ptx"], metadata.name)
-    arguments = arguments_of(metadata.params, given)
-    report = run(program, None, (1,), metadata.warps, metadata.shared, arguments, checks="strict").check()
     rows, columns = np.indices((64, 32))
     start = {"zeros": 0, "ones": 1, "chosen": rows < columns, "widened": bias}[how]
     expected = (a.astype(np.float32) @ b.astype(np.float32) + start).astype(np.float32)
-    found = [report.outputs[index] for index in (3, 4)]
-    assert found[0] is not None and np.array_equal(found[0].reshape(64, 32), expected)
-    assert found[1] is not None
-    assert np.array_equal(found[1].reshape(64, 32), expected.view(np.int32) & 0xFFFFFF)
+    *_, c, bits = emulate(artifact, given).check().outputs
+    np.testing.assert_array_equal(c, expected)
+    np.testing.assert_array_equal(bits, expected.view(np.int32) & 0xFFFFFF)
 
 
 def test_versions_that_see_what_dots_write_pay_nothing(old: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kbuild.compiler.ir.core import Module
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.upstream import is_upstream, read_upstream
-from kbuild.emulator import arguments_of, load, run
+from tests.emulator.artifacts import emulate, outputs_of
 
 TEXTS = Path(__file__).parent / "texts"
 Arguments = dict[str, Any]
@@ -186,20 +186,8 @@ def test_it_means_the_same_in_kbuilds_form(name: str) -> None:
 def test_kbuilds_passes_go_on_from_it(name: str) -> None:
     case = CASES[name]
     made = kbuild.compile(str(TEXTS / name), target=case.arch, stop="ptx", lineinfo=True)
-    program = load(made.asm["ptx"], made.metadata.name)
     given = case.arguments(np.random.default_rng(2))
     for schedule, checks in (("lockstep", ""), ("random(1)", "strict")):
-        passed = arguments_of(made.metadata.params, given)
-        report = run(
-            program,
-            None,
-            case.grid,
-            made.metadata.warps,
-            made.metadata.shared,
-            passed,
-            schedule=schedule,
-            checks=checks,
-        )
-        outputs = dict(zip((key for key, _ in made.metadata.params), report.check().outputs))
+        outputs = outputs_of(made, emulate(made, given, case.grid, schedule=schedule, checks=checks).check())
         for key, array in case.expected(given).items():
             np.testing.assert_array_equal(outputs[key], array, f"{key}, {schedule}")

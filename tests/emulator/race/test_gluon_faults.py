@@ -13,8 +13,8 @@ from zoo.case import KERNELS
 import kbuild
 from kbuild.compiler import interp
 from kbuild.compiler.ir.parser import parse_module
-from kbuild.emulator import arguments_of, run
 from kbuild.errors import InterpretError
+from tests.emulator.artifacts import emulate
 
 WAIT = "mbarrier.wait(full.index(slot), step // TILES & 1)"
 BYTES = "a_map.block_type.nbytes + b_map.block_type.nbytes"
@@ -50,11 +50,7 @@ def test_a_fault_is_named(name: str, old: str, new: str, meaning: str, finding: 
         stop="ptx",
         options=case.options("sm_90"),
     )
-    about, passed = artifact.metadata, arguments_of(artifact.metadata.params, arguments)
-    report = run(
-        artifact.asm["ptx"], about.name, case.grid, about.warps, about.shared, passed, checks="strict"
-    )
-    assert finding in [each.kind for each in report.findings]
+    assert finding in [each.kind for each in emulate(artifact, arguments, case.grid).findings]
 
     outputs = {
         key: np.copy(value) if isinstance(value, np.ndarray) else value for key, value in arguments.items()

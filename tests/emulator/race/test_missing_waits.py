@@ -13,7 +13,7 @@ import pytest
 from zoo import CASES
 
 import kbuild
-from kbuild.emulator import arguments_of, run
+from tests.emulator.artifacts import emulate, outputs_of
 
 
 @lru_cache
@@ -43,23 +43,12 @@ def without(text: str, opcode: str, number: int) -> str:
 def outcome(name: str, arch: str, text: str, timing: str) -> str:
     """`right`, `wrong`, or the kind of the first finding."""
     case, (artifact, arguments) = CASES[name], kernel(name, arch)
-    names = [key for key, _ in artifact.metadata.params]
-    report = run(
-        text,
-        artifact.metadata.name,
-        case.grid,
-        artifact.metadata.warps,
-        artifact.metadata.shared,
-        arguments_of(artifact.metadata.params, arguments),
-        schedule="lockstep" if timing == "early" else "round-robin",
-        timing=timing,
-    )
+    schedule = "lockstep" if timing == "early" else "round-robin"
+    report = emulate(artifact, arguments, case.grid, ptx=text, schedule=schedule, timing=timing, checks="")
     if report.findings:
         return report.findings[0].kind
     try:
-        case.check(
-            arguments, {key: output for key, output in zip(names, report.outputs) if output is not None}
-        )
+        case.check(arguments, outputs_of(artifact, report))
     except AssertionError:
         return "wrong"
     return "right"

@@ -13,7 +13,7 @@ from zoo.case import KERNELS
 import kbuild
 from kbuild.compiler.driver import Artifact
 from kbuild.compiler.lower.mma.dot import serpentine
-from kbuild.emulator import arguments_of, load, run
+from tests.emulator.artifacts import left_in
 
 ORDERS = list(product((False, True), repeat=2))
 
@@ -54,18 +54,7 @@ def check_sums(made: Artifact, turned: tuple[bool, bool], tile: tuple[int, int, 
     stored = [value.T.copy() if is_turned else value for value, is_turned in zip((a, b), turned)]
     given = {"a": stored[0], "b": stored[1], "c": np.zeros_like(total), "N": 2 * n, "K": depth}
     given |= {"ak": stored[0].shape[1], "bk": stored[1].shape[1]}
-    metadata = made.metadata
-    report = run(
-        load(made.asm["ptx"], metadata.name),
-        None,
-        (2,),
-        metadata.warps,
-        metadata.shared,
-        arguments_of(metadata.params, given),
-        checks="strict",
-    )
-    found = report.check().outputs[2]
-    assert found is not None and np.array_equal(found.reshape(total.shape), total)
+    assert np.array_equal(left_in("c", made, given, grid=(2,)), total)
 
 
 @pytest.mark.parametrize("stages", [2, 3])

@@ -11,7 +11,7 @@ import pytest
 
 import kbuild
 import kbuild.language as tl
-from kbuild.emulator import arguments_of, load, run
+from tests.emulator.artifacts import left_in
 
 STEPS = 4
 RUNS = (("late", "random(1)"), ("early", "random(2)"), ("random(3)", "lockstep"))
@@ -76,25 +76,12 @@ def tf32(array: np.ndarray) -> np.ndarray:
 
 def launched(artifact: kbuild.Artifact, arguments: dict, name: str) -> np.ndarray:
     """What a kernel leaves in an argument, the same whenever copies and dots end and warps run."""
-    facts, found = artifact.metadata, []
-    program = load(artifact.asm["ptx"], facts.name)
-    for timing, schedule in RUNS:
-        passed = arguments_of(facts.params, arguments)
-        report = run(
-            program,
-            None,
-            (1,),
-            facts.warps,
-            facts.shared,
-            passed,
-            schedule=schedule,
-            timing=timing,
-            checks="strict",
-        ).check()
-        found.append(dict(zip((key for key, _ in facts.params), report.outputs))[name])
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
-    return np.asarray(found[0])
+    first, *others = (
+        left_in(name, artifact, arguments, schedule=schedule, timing=timing) for timing, schedule in RUNS
+    )
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+    return first
 
 
 @pytest.mark.parametrize("element", ["fp16", "fp32"])

@@ -15,7 +15,7 @@ import kbuild
 from kbuild.compiler import interp
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyGlobalToLocal
-from kbuild.emulator import arguments_of, load, run
+from tests.emulator.artifacts import left_in
 
 HEAD = """
 import triton
@@ -64,20 +64,10 @@ def copies(artifact: kbuild.Artifact) -> list[AsyncTmaCopyGlobalToLocal]:
 def launch(artifact: kbuild.Artifact, values: Mapping[str, Any], out: str = "out") -> np.ndarray:
     """What a kernel leaves in `out`, in lockstep and in an adverse schedule with all checks, and by the
     interpreter."""
-    metadata, program = artifact.metadata, load(artifact.asm["ptx"], artifact.metadata.name)
-    found: list[np.ndarray] = []
-    for schedule, checks in (("lockstep", ""), ("random(1)", "strict")):
-        passed = arguments_of(
-            metadata.params,
-            {name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in values.items()},
-        )
-        report = run(
-            program, None, (1,), metadata.warps, metadata.shared, passed, schedule=schedule, checks=checks
-        )
-        outputs = dict(zip((name for name, _ in metadata.params), report.check().outputs))
-        found.append(np.asarray(outputs[out]))
-    assert np.array_equal(found[0], found[1], equal_nan=found[0].dtype.kind == "f")
-    return found[0]
+    found = left_in(out, artifact, values, checks="")
+    other = left_in(out, artifact, values, schedule="random(1)")
+    assert np.array_equal(found, other, equal_nan=found.dtype.kind == "f")
+    return found
 
 
 def block_of(

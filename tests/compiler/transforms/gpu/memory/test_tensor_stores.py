@@ -14,8 +14,8 @@ import kbuild
 from kbuild.compiler import interp
 from kbuild.compiler.ir.parser import parse_module
 from kbuild.compiler.ops.nvidia import AsyncTmaCopyLocalToGlobal, TmaStoreWait
-from kbuild.emulator import arguments_of, load, run
 from kbuild.errors import InterpretError
+from tests.emulator.artifacts import left_in
 from tests.zoo.case import KERNELS
 
 SIZES = {"rows": "i32", "columns": "i32:16", "pitch": "i32:16"}
@@ -207,15 +207,8 @@ def test_a_tile_shares_memory_where_more_programs_run_then(tmp_path: Path) -> No
 
 def launched(artifact: kbuild.Artifact, *given: Any) -> np.ndarray:
     """What a program writes to its second argument, in the emulator."""
-    program = load(artifact.asm["ptx"], artifact.metadata.name)
     names = [name for name, type_ in artifact.metadata.params if not type_.startswith("tensormap")]
-    arguments = arguments_of(artifact.metadata.params, dict(zip(names, given)))
-    report = run(
-        program, None, (1,), artifact.metadata.warps, artifact.metadata.shared, arguments, checks="strict"
-    )
-    written = report.check().outputs[1]
-    assert written is not None
-    return written
+    return left_in(names[1], artifact, dict(zip(names, given)))
 
 
 @pytest.mark.parametrize(("name", "function"), [("min", np.minimum), ("max", np.maximum)])

@@ -5,7 +5,7 @@ import pytest
 
 import kbuild
 import kbuild.language as tl
-from kbuild.emulator.engine.launch import run
+from tests.emulator.artifacts import left_in
 
 BLOCK, STEP, PROGRAMS = 64, 32, 3
 
@@ -60,8 +60,6 @@ def test_loads_of_the_next_tile_are_issued_early(arch: str, m: int, n: int, k: i
     assert loop.count("ttg.async_copy_global_to_local") == 2
     rng = np.random.default_rng(m + n)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
-    given = [a, b, np.full((m, n), np.nan, np.float32), m, n, k]
-    found = run(artifact.asm["ptx"], "product", (PROGRAMS,), 4, artifact.metadata.shared, given).check()
-    c = found.outputs[2]
-    assert c is not None
-    np.testing.assert_allclose(c.reshape(m, n), a.astype(float) @ b.astype(float), rtol=1e-3, atol=1e-2)
+    given = {"a": a, "b": b, "c": np.full((m, n), np.nan, np.float32), "M": m, "N": n, "K": k}
+    c = left_in("c", artifact, given, grid=(PROGRAMS,))
+    np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), rtol=1e-3, atol=1e-2)

@@ -13,9 +13,9 @@ from kbuild.compiler.ops.gpu import AsyncWait, LocalAlloc
 from kbuild.compiler.ops.nvidia import FenceAsyncShared, WarpGroupDot
 from kbuild.compiler.ops.tensor import Barrier
 from kbuild.compiler.transforms.gpu.pipeline.budget import is_room_for_more
-from kbuild.emulator import run
 from kbuild.targets.sm_90 import TARGET as SM_90
 from tests.compiler.transforms.gpu.loops import LOOPS, buffers_of, kernel, ops
+from tests.emulator.artifacts import left_in
 
 KIB = 1024
 
@@ -102,14 +102,9 @@ def test_their_copies_land_before_they_are_read() -> None:
     made = compiled(64, 16, False, 3)
     rng = np.random.default_rng(7)
     a, b = (rng.integers(-4, 4, shape).astype(np.float32) for shape in ((64, 80), (80, 64)))
-    given = [np.zeros(1, np.int32), a, b, np.zeros((64, 64), np.float32), 80]
+    given = {"first": np.zeros(1, np.int32), "a": a, "b": b, "c": np.zeros((64, 64), np.float32), "K": 80}
     for timing in ("late", "early"):
-        report = run(
-            made.asm["ptx"], "product", (1,), 4, made.metadata.shared, given, timing=timing, checks="strict"
-        )
-        c = report.check().outputs[3]
-        assert c is not None
-        np.testing.assert_array_equal(c.reshape(64, 64), a @ b)
+        np.testing.assert_array_equal(left_in("c", made, given, timing=timing), a @ b)
 
 
 @pytest.mark.parametrize(
@@ -136,18 +131,7 @@ def test_what_they_wait_for_has_landed(steps: int) -> None:
     made = long_iterations(3)
     rng = np.random.default_rng(steps)
     a, b = (rng.integers(-4, 4, shape).astype(np.float16) for shape in ((128, 64 * steps), (64 * steps, 256)))
-    given = [np.zeros(1, np.int32), a, b, np.zeros((128, 256), np.float32), 64 * steps]
-    report = run(
-        made.asm["ptx"],
-        "product",
-        (1,),
-        8,
-        made.metadata.shared,
-        given,
-        timing=f"random({steps})",
-        schedule=f"random({steps})",
-        checks="strict",
-    )
-    c = report.check().outputs[3]
-    assert c is not None
-    np.testing.assert_array_equal(c.reshape(128, 256), a.astype(np.float32) @ b.astype(np.float32))
+    given = {"first": np.zeros(1, np.int32), "a": a, "b": b, "K": 64 * steps}
+    given["c"] = np.zeros((128, 256), np.float32)
+    c = left_in("c", made, given, timing=f"random({steps})", schedule=f"random({steps})")
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))

@@ -22,9 +22,10 @@ from kbuild.compiler.ops.nvidia import (
     MakeTensorMap,
     ReleaseMaps,
 )
-from kbuild.emulator import Report, arguments_of, load, run
+from kbuild.emulator import Report
 from kbuild.emulator.async_ops.tensor_map import ELEMENTS, TensorMap, replace
 from kbuild.tensor_map import device_element, element_type
+from tests.emulator.artifacts import emulate, outputs_of
 from tests.zoo.case import KERNELS
 
 CASE, STORING = CASES["grouped"], CASES["double_batches"]
@@ -103,38 +104,27 @@ def test_arrays_of_a_table_that_is_written_are_not_read_by_tma(table: str) -> No
     assert len(made) == (2 if table == "outputs" else 0)
 
 
-def emulated(ptx: str, metadata: Any, schedule: str, case: Case = CASE) -> Report:
-    """A case of the zoo, with this PTX."""
-    arguments = arguments_of(metadata.params, case.make(np.random.default_rng(1)))
-    program = load(ptx, metadata.name)
-    return run(
-        program,
-        None,
-        case.grid,
-        metadata.warps,
-        metadata.shared,
-        arguments,
-        schedule=schedule,
-        checks="strict",
-    )
+def emulated(artifact: kbuild.Artifact, schedule: str, case: Case = CASE, ptx: str = "") -> Report:
+    """A case of the zoo; `ptx` is in place of the artifact's."""
+    return emulate(artifact, case.make(np.random.default_rng(1)), case.grid, ptx=ptx, schedule=schedule)
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin", "reverse"])
 def test_a_copy_needs_the_fence_before_it(schedule: str) -> None:
-    ptx, metadata = (artifact := artifact_of("ptx")).asm["ptx"], artifact.metadata
-    assert not emulated(ptx, metadata, schedule).findings
-    broken = re.sub(r"fence\.proxy\.tensormap::generic\.acquire.*", "", ptx)
-    assert {finding.kind for finding in emulated(broken, metadata, schedule).findings} == {"tensormap-fence"}
+    artifact = artifact_of("ptx")
+    assert not emulated(artifact, schedule).findings
+    broken = re.sub(r"fence\.proxy\.tensormap::generic\.acquire.*", "", artifact.asm["ptx"])
+    found = emulated(artifact, schedule, ptx=broken).findings
+    assert {finding.kind for finding in found} == {"tensormap-fence"}
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "round-robin"])
 def test_copies_to_memory_end_before_their_map_is_made_again(schedule: str) -> None:
     artifact = artifact_of("ptx", STORING)
     assert artifact.metadata.tma[0].endswith("_map, which the kernel makes")
-    ptx, metadata = artifact.asm["ptx"], artifact.metadata
-    assert not emulated(ptx, metadata, schedule, STORING).findings
-    broken = ptx.replace("cp.async.bulk.wait_group 0;", "", 1)
-    found = emulated(broken, metadata, schedule, STORING).findings
+    assert not emulated(artifact, schedule, STORING).findings
+    broken = artifact.asm["ptx"].replace("cp.async.bulk.wait_group 0;", "", 1)
+    found = emulated(artifact, schedule, STORING, broken).findings
     assert {finding.kind for finding in found} == {"race"}
     assert {finding.instruction.opcode for finding in found if finding.instruction} == {"tensormap"}
 
@@ -142,16 +132,14 @@ def test_copies_to_memory_end_before_their_map_is_made_again(schedule: str) -> N
 def test_programs_that_run_at_once_need_places_of_their_own() -> None:
     artifact = artifact_of("ptx")
     broken = re.sub("@taken bra .*", "", artifact.asm["ptx"])
-    found = emulated(broken, artifact.metadata, "round-robin").findings
+    found = emulated(artifact, "round-robin", ptx=broken).findings
     assert "race" in {finding.kind for finding in found}
 
 
 def test_programs_wait_where_there_are_too_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_maps, "_places", lambda emit: 1)
     artifact = artifact_of("ptx")
-    report = emulated(artifact.asm["ptx"], artifact.metadata, "round-robin").check()
-    names = [name for name, _ in artifact.metadata.params]
-    outputs = {name: output for name, output in zip(names, report.outputs) if output is not None}
+    outputs = outputs_of(artifact, emulated(artifact, "round-robin").check())
     CASE.check(CASE.make(np.random.default_rng(1)), outputs)
 
 

@@ -17,8 +17,9 @@ from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import MemDescType
 from kbuild.compiler.ops.nvidia import ArriveBarrier, InitBarrier, WaitBarrier, WarpSpecialize
 from kbuild.compiler.ops.tensor import Barrier
-from kbuild.emulator import Finding, arguments_of, run
+from kbuild.emulator import Finding
 from kbuild.errors import KbuildError
+from tests.emulator.artifacts import emulate
 from tests.zoo.case import SHIPPED
 
 ROWS, COLUMNS, DEPTH = 200, 136, 336
@@ -71,19 +72,7 @@ def findings(text: str, timing: str, schedule: str) -> list[Finding]:
         "stride_cm": COLUMNS,
         "stride_cn": 1,
     }
-    facts = whole().metadata
-    passed = arguments_of(facts.params, given)
-    report = run(
-        text,
-        None,
-        (4, 2),
-        facts.warps,
-        facts.shared,
-        passed,
-        schedule=schedule,
-        timing=timing,
-        checks="strict",
-    )
+    report = emulate(whole(), given, (4, 2), ptx=text, schedule=schedule, timing=timing)
     if not report.findings:
         np.testing.assert_array_equal(
             report.outputs[2], (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16)

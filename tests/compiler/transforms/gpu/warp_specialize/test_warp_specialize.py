@@ -19,9 +19,9 @@ from kbuild.compiler.ops.nvidia import (
     WarpGroupDotWait,
     WarpSpecialize,
 )
-from kbuild.emulator import arguments_of, run
 from kbuild.errors import InterpretError
 from tests.compiler.transforms.gpu.loops import ops
+from tests.emulator.artifacts import left_in
 from tests.zoo.case import KERNELS
 
 SOURCE = f"{KERNELS / 'dots.py'}:dot_specialized"
@@ -78,20 +78,8 @@ def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: i
 )
 def test_no_race_whichever_side_is_slow(schedule: str, timing: str) -> None:
     artifact, given = compiled((64, 64, 64), 3, "ptx"), values(200)
-    passed = arguments_of(artifact.metadata.params, given)
-    facts = artifact.metadata
-    report = run(
-        artifact.asm["ptx"],
-        None,
-        (2,),
-        facts.warps,
-        facts.shared,
-        passed,
-        schedule=schedule,
-        timing=timing,
-        checks="strict",
-    )
-    np.testing.assert_array_equal(report.check().outputs[2], right(given))
+    found = left_in("c", artifact, given, grid=(2,), schedule=schedule, timing=timing)
+    np.testing.assert_array_equal(found, right(given))
 
 
 def test_a_buffer_that_is_not_given_back_stops_the_producer() -> None:

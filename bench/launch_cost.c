@@ -10,20 +10,24 @@
 typedef struct {
     PyObject_HEAD
     unsigned long long address;
-    PyObject *dtype;
+    PyObject *dtype, *device;
 } Tensor;
 
 static PyObject *data_ptr(Tensor *self, PyObject *unused) { (void)unused; return PyLong_FromUnsignedLongLong(self->address); }
 static PyObject *get_device(Tensor *self, PyObject *unused) { (void)self, (void)unused; return PyLong_FromLong(0); }
 static PyObject *numel(Tensor *self, PyObject *unused) { (void)self, (void)unused; return PyLong_FromLong(1024); }
+static PyObject *stride(Tensor *self, PyObject *unused) { (void)self, (void)unused; return Py_BuildValue("(i)", 1); }
 static PyObject *get_dtype(Tensor *self, void *unused) { (void)unused; return Py_NewRef(self->dtype); }
+static PyObject *get_place(Tensor *self, void *unused) { (void)unused; return Py_NewRef(self->device); }
+static PyObject *get_shape(Tensor *self, void *unused) { (void)self, (void)unused; return Py_BuildValue("(i)", 1024); }
 
 static int initialise(Tensor *self, PyObject *arguments, PyObject *keywords)
 {
     (void)keywords;
-    if (!PyArg_ParseTuple(arguments, "KO", &self->address, &self->dtype))
+    if (!PyArg_ParseTuple(arguments, "KOO", &self->address, &self->dtype, &self->device))
         return -1;
     Py_INCREF(self->dtype);
+    Py_INCREF(self->device);
     return 0;
 }
 
@@ -31,10 +35,16 @@ static PyMethodDef tensor_methods[] = {
     { "data_ptr", (PyCFunction)data_ptr, METH_NOARGS, NULL },
     { "get_device", (PyCFunction)get_device, METH_NOARGS, NULL },
     { "numel", (PyCFunction)numel, METH_NOARGS, NULL },
+    { "stride", (PyCFunction)stride, METH_NOARGS, NULL },
     { NULL, NULL, 0, NULL }
 };
 
-static PyGetSetDef tensor_attributes[] = { { "dtype", (getter)get_dtype, NULL, NULL, NULL }, { NULL, NULL, NULL, NULL, NULL } };
+static PyGetSetDef tensor_attributes[] = {
+    { "dtype", (getter)get_dtype, NULL, NULL, NULL },
+    { "device", (getter)get_place, NULL, NULL, NULL },
+    { "shape", (getter)get_shape, NULL, NULL, NULL },
+    { NULL, NULL, NULL, NULL, NULL }
+};
 
 static PyTypeObject tensor_type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -1,4 +1,4 @@
-"""Host time of a launch through a generated package, against a bare C loop over cuLaunchKernel.
+"""Host time of a launch through a generated package, and by `kbuild.load`, against a bare C loop over cuLaunchKernel.
 
     python bench/launch_cost.py                       a fake driver and a fake torch: the launcher's own time
     python bench/launch_cost.py --driver libcuda.so.1 the real driver and torch's tensors, on a machine with a
@@ -25,6 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+import kbuild  # noqa: E402
 from kbuild.aot.artifact import archive, rendering, tables  # noqa: E402
 from kbuild.aot.build.launcher import build_launcher  # noqa: E402
 from kbuild.aot.manifest.expand import Variant  # noqa: E402
@@ -88,9 +89,20 @@ def compile_native(root: Path) -> None:
         ["cc", "-O2", "-shared", "-fPIC", f"-I{include}", HERE / "launch_cost.c", "-o", native, "-ldl"],
         check=True,
     )
-    subprocess.run(
-        ["cc", "-O2", "-shared", "-fPIC", fake, "-o", root / "libfakecuda.so", "-lpthread"], check=True
-    )
+    # cuda.bindings asks the loader for a library of that name.
+    named = ["-Wl,-soname,libcuda.so.1", "-o", root / "libfakecuda.so"]
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", fake, *named, "-lpthread"], check=True)
+
+
+class Dtype(str):
+    """A type of elements of the fake torch."""
+
+
+class Device:
+    """A device of the fake torch."""
+
+    def __init__(self, type: str, index: int) -> None:
+        self.type, self.index = type, index
 
 
 def fake_torch(native) -> types.ModuleType:
@@ -98,11 +110,22 @@ def fake_torch(native) -> types.ModuleType:
     torch = types.ModuleType("torch")
     vars(torch).update(
         Tensor=native.Tensor,
-        float16=object(),
+        device=Device,
+        float16=Dtype("torch.float16"),
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=abs),
+        cuda=types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0)),
     )
     sys.modules["torch"] = torch
     return torch
+
+
+def loaded_kernel(root: Path, name: str, target: str):
+    """A kernel with the parameters of a shape, as `kbuild.load` launches it."""
+    pointers, integers = SHAPES[name]
+    signature = {f"p{i}": "*fp16:16" for i in range(pointers)} | {f"n{i}": "i64:16" for i in range(integers)}
+    source = root / f"{name}.py"
+    source.write_text(f"import triton\n\n@triton.jit\ndef {name}({', '.join(signature)}):\n    pass\n")
+    return kbuild.load(kbuild.compile(f"{source}:{name}", signature=signature, target=target, stop="ptx"))
 
 
 def measure(call, arguments: tuple, count: int) -> float:
@@ -134,7 +157,7 @@ def main() -> None:
         compile_native(root)
         native = importlib.import_module("launch_cost_native")
         library = options.driver or str(root / "libfakecuda.so")
-        os.environ["KBUILD_LIBCUDA"] = library
+        os.environ |= {"KBUILD_LIBCUDA": library, "FAKE_CUDA_VERSION": "13000"}
         torch = importlib.import_module("torch") if options.driver else fake_torch(native)
         start = time.perf_counter()
         package = importlib.import_module("launch_cost_kernels")
@@ -143,7 +166,10 @@ def main() -> None:
             if options.driver:
                 tensors = [torch.zeros(1024, dtype=torch.float16, device="cuda") for _ in range(pointers)]
             else:
-                tensors = [native.Tensor((1 << 40) + 256 * i, torch.float16) for i in range(pointers)]
+                tensors = [
+                    native.Tensor((1 << 40) + 256 * i, torch.float16, torch.device("cuda", 0))
+                    for i in range(pointers)
+                ]
             arguments = (*tensors, *(1024 + 16 * i for i in range(integers)))
             function = getattr(package.launch, name)
             function(*arguments)
@@ -152,8 +178,11 @@ def main() -> None:
                 native.bare_loop(library, ptx_of(name, count), name, count, options.count) for _ in range(9)
             ]
             launch = measure(function, arguments, options.count)
+            kernel = loaded_kernel(root, name, "sm_80")
+            loaded = measure(lambda *given: kernel[1](*given), arguments, options.count)
             print(
-                f"{count:3d} parameters: launch {1e6 * launch:.2f} us, bare C loop {1e6 * statistics.median(loops):.2f} us"
+                f"{count:3d} parameters: launch {1e6 * launch:.2f} us, kbuild.load {1e6 * loaded:.2f} us, "
+                f"bare C loop {1e6 * statistics.median(loops):.2f} us"
             )
 
 

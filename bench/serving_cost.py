@@ -109,7 +109,7 @@ def fake_tensors(root: Path) -> Callable[[int], Any]:
     os.environ["KBUILD_LIBCUDA"] = str(root / "libfakecuda.so")
     torch = launch_cost.fake_torch(native)
     addresses = iter(range(1 << 40, 1 << 41, 1 << 20))
-    return lambda size: native.Tensor(next(addresses), torch.float16)
+    return lambda size: native.Tensor(next(addresses), torch.float16, torch.device("cuda", 0))
 
 
 def torch_tensors() -> Callable[[int], Any]:

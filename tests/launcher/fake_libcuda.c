@@ -3,6 +3,8 @@
  * FAKE_CUDA_DEVICES="90 80": compute capabilities; FAKE_CUDA_FAIL="cuInit=100": function and result;
  * FAKE_CUDA_VERSION="12040"; FAKE_CUDA_CAPTURING="1": streams are being captured. */
 
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -61,8 +63,10 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) { FAIL("cuDevicePrimaryCtxRetain"); *context = (void *)(uintptr_t)(0xC000 + device); return 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return 0; }
 int cuCtxGetCurrent(void **context) { *context = depth ? stack[depth - 1] : NULL; return 0; }
 int cuCtxGetDevice(int *device) { if (!depth) return 201; *device = (int)((uintptr_t)stack[depth - 1] - 0xC000); return 0; }
+int cuCtxSetCurrent(void *context) { depth = depth ? depth : 1; stack[depth - 1] = context; return 0; }
 int cuCtxPushCurrent_v2(void *context) { __sync_fetch_and_add(&push_count, 1); stack[depth++] = context; return 0; }
 int cuCtxPopCurrent_v2(void **context) { *context = stack[--depth]; return 0; }
 
@@ -96,9 +100,21 @@ int cuModuleGetFunction(void **function, void *loaded, const char *entry)
     snprintf(made->entry, sizeof made->entry, "%s", entry);
     snprintf(made->image, sizeof made->image, "%s", (const char *)loaded);
     made->max_shared = 48 * 1024;
-    made->context = stack[depth - 1];
+    made->context = depth ? stack[depth - 1] : NULL;
     *function = made;
     return 0;
+}
+
+/* Kernels of libraries belong to no context. */
+int cuLibraryLoadData(void **loaded, const void *image) { FAIL("cuLibraryLoadData"); *loaded = (void *)image; return 0; }
+int cuLibraryUnload(void *loaded) { (void)loaded; return 0; }
+
+int cuLibraryGetKernel(void **kernel, void *loaded, const char *entry)
+{
+    int code = cuModuleGetFunction(kernel, loaded, entry);
+    if (!code)
+        ((Function *)*kernel)->context = NULL;
+    return code;
 }
 
 int cuModuleUnload(void *loaded) { (void)loaded; return 0; }
@@ -128,7 +144,7 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
 {
     (void)block_y, (void)block_z, (void)extra;
     FAIL("cuLaunchKernel");
-    if ((int)shared > function->max_shared || !depth || stack[depth - 1] != function->context)
+    if ((int)shared > function->max_shared || !depth || (function->context && stack[depth - 1] != function->context))
         return 400;
     Launch *launch = &launches[__sync_fetch_and_add(&launch_count, 1) % MAX_LAUNCHES];
     *launch = (Launch){ { x, y, z }, block, shared, (uintptr_t)stream, stack[depth - 1], "", "", { 0 }, { 0 }, 0 };
@@ -142,16 +158,16 @@ int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsig
     return 0;
 }
 
-/* Launches with one attribute: whether they may begin early. */
+/* Launches with at most one attribute: whether they may begin early. */
 int cuLaunchKernelEx(const void *config, Function *function, void **params, void **extra)
 {
     const struct { unsigned grid[3], block[3], shared; void *stream; const unsigned *attribute; unsigned count; } *given = config;
     FAIL("cuLaunchKernelEx");
-    if (given->count != 1 || given->attribute[0] != 6)
+    if (given->count > 1 || (given->count && given->attribute[0] != 6))
         return 1;
     int code = cuLaunchKernel(function, given->grid[0], given->grid[1], given->grid[2], given->block[0], given->block[1],
                               given->block[2], given->shared, given->stream, params, extra);
-    launches[(launch_count - 1) % MAX_LAUNCHES].may_begin_early = code == 0 && given->attribute[2] == 1;
+    launches[(launch_count - 1) % MAX_LAUNCHES].may_begin_early = code == 0 && given->count && given->attribute[2] == 1;
     return code;
 }
 
@@ -161,3 +177,18 @@ int fake_load_count(void) { return load_count; }
 int fake_push_count(void) { return push_count; }
 int fake_sync_count(void) { return sync_count; }
 int fake_encode_count(void) { return encode_count; }
+
+/* For cuda.bindings, which asks for functions by their names without a version, newest first. */
+int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status)
+{
+    char versioned[128];
+    Dl_info place;
+    (void)version, (void)flags;
+    void *self = dladdr((void *)cuGetProcAddress_v2, &place) ? dlopen(place.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    snprintf(versioned, sizeof versioned, "%s_v2", name);
+    *function = dlsym(self, versioned);
+    *function = *function ? *function : dlsym(self, name);
+    if (status)
+        *status = *function ? 0 : 1;
+    return *function ? 0 : 500;
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from kbuild.errors import ToolError
 try:
     from cuda import core
     from cuda.bindings import driver
-    from cuda.core import _tensor_map as tensor_map  # Its numbers have no other home.
     from cuda.core import utils
 except ImportError as error:
     raise ToolError(
@@ -21,13 +21,31 @@ except ImportError as error:
         help="install kbuild[gpu]: pip install 'kbuild[gpu]'",
     ) from None
 
-__all__ = ["asked", "asking", "core", "device_of", "driver", "open_driver", "tensor_map", "utils"]
+__all__ = [
+    "answer",
+    "asked",
+    "asking",
+    "core",
+    "device_of",
+    "driver",
+    "entry_point",
+    "open_driver",
+    "reaches",
+    "refusal",
+    "utils",
+]
 
 LIBRARY = "libcuda.so.1"
 _HELP = "without a GPU there are kbuild tune --dry-run, kbuild run, and the driver that kbuild stand-in makes, for KBUILD_LIBCUDA"
+_SUCCESS = driver.CUresult.CUDA_SUCCESS
+_ORDINAL, _ADDRESS = (
+    int(getattr(driver.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}"))
+    for name in ("DEVICE_ORDINAL", "DEVICE_POINTER")
+)
 _opened: list[ctypes.CDLL] = []
 
 
+@functools.cache
 def open_driver(library: str | None = None) -> None:
     """Initialize the driver: that of the machine, or the library at a path, which is then the process's.
 
@@ -54,10 +72,14 @@ def open_driver(library: str | None = None) -> None:
 
 def asked(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function of cuda.bindings answers.  Raises `ToolError` where it refuses."""
-    code, *answers = function(*arguments)
-    if code != driver.CUresult.CUDA_SUCCESS:
-        raise _refusal(function.__name__, code)
-    return answers[0] if len(answers) == 1 else tuple(answers)
+    return answer(function.__name__, function(*arguments))
+
+
+def answer(what: str, answered: tuple[Any, ...]) -> Any:
+    """What a function of cuda.bindings has answered.  Raises `ToolError` about `what` where it refused."""
+    if answered[0] != _SUCCESS:
+        raise refusal(what, answered[0])
+    return answered[1] if len(answered) == 2 else answered[1:]
 
 
 def device_of(address: int) -> int:
@@ -66,12 +88,30 @@ def device_of(address: int) -> int:
     cuda.bindings has this too, but answers 0 for every device before 12.9.10 and 13.5.
     """
     ordinal = ctypes.c_int()
-    library = _opened[0] if _opened else ctypes.CDLL(LIBRARY)
-    attribute = int(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-    code = library.cuPointerGetAttribute(ctypes.byref(ordinal), attribute, ctypes.c_uint64(address))
+    code = _attributes()(ctypes.byref(ordinal), _ORDINAL, address)
     if code:
-        raise _refusal("cuPointerGetAttribute", driver.CUresult(code))
+        raise refusal("cuPointerGetAttribute", code)
     return ordinal.value
+
+
+def reaches(address: int) -> bool:
+    """Whether kernels in the current context reach the memory at an address."""
+    return _attributes()(ctypes.byref(ctypes.c_uint64()), _ADDRESS, address) == 0
+
+
+@functools.cache
+def _attributes() -> Callable[..., int]:
+    return entry_point("cuPointerGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
+
+
+def entry_point(name: str, *types: Any) -> Callable[..., int]:
+    """A function of the driver, which is open, with parameters of types of ctypes, where that of cuda.bindings will not do.
+    Raises `ToolError` where the driver is too old."""
+    function = getattr(_opened[0] if _opened else ctypes.CDLL(LIBRARY), name, None)
+    if function is None:
+        raise ToolError(f"the driver is too old: it has no {name}")
+    function.argtypes = types
+    return function
 
 
 @contextmanager
@@ -83,10 +123,12 @@ def asking(what: str) -> Iterator[None]:
         name = re.match(r"CUDA_ERROR_\w+", str(error))
         if name is None:
             raise
-        raise _refusal(what, getattr(driver.CUresult, name[0])) from None
+        raise refusal(what, getattr(driver.CUresult, name[0])) from None
 
 
-def _refusal(what: str, code: Any) -> ToolError:
-    _, reason = driver.cuGetErrorString(code)
+def refusal(what: str, code: int) -> ToolError:
+    """The error of what the driver has answered, which is not that it succeeded."""
+    result = driver.CUresult(code)
+    _, reason = driver.cuGetErrorString(result)
     text = f": {reason.decode(errors='replace')}" if reason else ""
-    return ToolError(f"{what} failed: {code.name} ({int(code)}){text}")
+    return ToolError(f"{what} failed: {result.name} ({int(result)}){text}")

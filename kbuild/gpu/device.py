@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,23 +11,14 @@ from typing import Any
 import numpy as np
 
 from kbuild.compiler.driver import Metadata
-from kbuild.compiler.interp import encode
-from kbuild.compiler.interp.formats import element_named
-from kbuild.compiler.semantic.types import BY_SIGNATURE_NAME
 from kbuild.errors import UsageError
-from kbuild.gpu.cuda import asked, asking, core, driver, open_driver
-from kbuild.gpu.tensor_maps import descriptor
-from kbuild.tensor_map import TensorMapType
+from kbuild.gpu.cuda import answer, asked, asking, core, driver, open_driver
+from kbuild.gpu.parameters import ParameterLayout
+from kbuild.gpu.tensor_maps import MAP_ALIGNMENT, MAP_BYTES, put_tensor_map
 
 _ALIGNMENT = 256
 """Bytes of the smallest allocation."""
 _SHARED_WITHOUT_OPTIN = 48 * 1024
-_CODED = {"bf16": "bf16", "f8E4M3FN": "fp8e4nv", "f8E4M3B15": "fp8e4b15", "f8E5M2": "fp8e5"}
-"""Types of parameters that numpy lacks, by their names in the IR; in signatures."""
-_IR_NAMES = {name: str(dtype.ir) for name, dtype in BY_SIGNATURE_NAME.items()}
-"""Parameters of kernels in CUDA C++ have the types of their signatures."""
-_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
-_UNSIGNED = {"i1": np.uint8, "i8": np.uint8, "i16": np.uint16, "i32": np.uint32, "i64": np.uint64}
 
 
 @dataclass(frozen=True)
@@ -57,6 +50,17 @@ class LaunchFacts:
         return LaunchFacts(facts["entry"], params, facts["shared"], tuple(facts["block"]))
 
 
+def open_device(ordinal: int) -> Any:
+    """A device of cuda.core, whose primary context is then the thread's.  Raises `UsageError` without that device."""
+    count = asked(driver.cuDeviceGetCount)
+    if not 0 <= ordinal < count:
+        raise UsageError(f"no CUDA device {ordinal}; the driver shows {count}")
+    with asking(f"opening device {ordinal}"):
+        device = core.Device(ordinal)
+        device.set_current()
+    return device
+
+
 class Gpu:
     """A device and its memory; what it is asked is done in order, in the default stream of its context."""
 
@@ -67,13 +71,8 @@ class Gpu:
         `UsageError` without that device.
         """
         open_driver(library)
-        count = asked(driver.cuDeviceGetCount)
-        if not 0 <= ordinal < count:
-            raise UsageError(f"no CUDA device {ordinal}; the driver shows {count}")
-        with asking(f"opening device {ordinal}"):
-            self._device = core.Device(ordinal)
-            self._device.set_current()
-            self.stream = self._device.default_stream
+        self._device = open_device(ordinal)
+        self.stream = self._device.default_stream
         self.ordinal = ordinal
 
     @property
@@ -141,10 +140,15 @@ class DeviceKernel:
     def __init__(self, device: Any, image: bytes, facts: LaunchFacts) -> None:
         """Raises `ToolError` where the driver does not take it."""
         self.facts = facts
+        self._layout = ParameterLayout(facts.params)
+        self._what = f"launching {facts.entry}"
+        self._free: list[PreparedLaunch] = []
+        """Those that no launch uses now; launches of several threads have one each."""
         is_cubin = image.startswith(b"\x7fELF")
         with asking(f"loading {facts.entry}"):
             code = core.ObjectCode.from_cubin(image) if is_cubin else core.ObjectCode.from_ptx(image)
             self._kernel = code.get_kernel(facts.entry)
+            self._function = driver.CUfunction(int(self._kernel.handle))
         if facts.shared > _SHARED_WITHOUT_OPTIN:
             optin = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             asked(driver.cuKernelSetAttribute, optin, facts.shared, self._kernel.handle, device.device_id)
@@ -159,34 +163,61 @@ class DeviceKernel:
         """Memory of a thread for what its registers do not hold."""
         return self._kernel.attributes.local_size_bytes
 
-    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
+    def arguments(self, values: Mapping[str, Any]) -> PreparedLaunch:
         """What `launch` takes, from the values of the parameters: addresses and numbers.  Tensor maps are made of those,
         and pointers without a value are null."""
-        return [packed(name, type_, values) for name, type_ in self.facts.params]
+        made = PreparedLaunch(self.facts, self._layout)
+        made.put(values)
+        return made
 
-    def launch(self, stream: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
-        """Launch it on a stream of cuda.core.  Raises `ToolError` where the driver refuses."""
-        facts = self.facts
-        config = core.LaunchConfig(
-            grid=tuple(grid),
-            block=facts.block,
-            shmem_size=facts.shared,
-            programmatic_stream_serialization=facts.launch_pdl,
-        )
-        with asking(f"launching {facts.entry}"):
-            core.launch(stream, config, self._kernel, *arguments)
+    def launch(self, stream: Any, grid: Sequence[int], arguments: PreparedLaunch) -> None:
+        """Launch it on a stream of cuda.core, or the handle of one, that belongs to the current context.  Raises
+        `ToolError` where the driver refuses."""
+        config = arguments.config
+        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+        config.hStream = getattr(stream, "handle", stream)
+        answer(self._what, driver.cuLaunchKernelEx(config, self._function, arguments.parameters, 0))
+
+    def launch_once(self, stream: Any, grid: Sequence[int], values: Mapping[str, Any]) -> None:
+        """Launch it with values that only this launch has: `launch` with their `arguments`, for less time."""
+        try:
+            prepared = self._free.pop()
+        except IndexError:
+            prepared = PreparedLaunch(self.facts, self._layout)
+        prepared.put(values)
+        self.launch(stream, grid, prepared)
+        self._free.append(prepared)
 
 
-def packed(name: str, type_: str, values: Mapping[str, Any]) -> Any:
-    """An argument as cuda.core passes it, for a parameter of a type as `Metadata.params` has it."""
-    if map_ := TensorMapType.parse(type_):
-        return descriptor(map_, values)
-    if type_.startswith(("!tt.ptr", "*")):
-        return int(values.get(name, 0))
-    type_ = _IR_NAMES.get(type_, type_)
-    if type_ in _FLOATS:
-        return _FLOATS[type_](values[name])
-    if type_ in _CODED:
-        return encode(np.array([values[name]], np.float64), element_named(_CODED[type_]))[0]
-    made = _UNSIGNED[type_]
-    return made(int(values[name]) & np.iinfo(made).max)
+class PreparedLaunch:
+    """The configuration and the parameters of one launch at a time."""
+
+    def __init__(self, facts: LaunchFacts, layout: ParameterLayout) -> None:
+        self.config = config = driver.CUlaunchConfig()
+        config.blockDimX, config.blockDimY, config.blockDimZ = (*facts.block, 1, 1)[:3]
+        config.sharedMemBytes = facts.shared
+        if facts.launch_pdl:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        self._layout = layout
+        # First the tensor maps, at addresses that the driver asks for, then all parameters, and then where each lies.
+        maps, values = MAP_BYTES * len(layout.maps), 8 * layout.count
+        self._memory = ctypes.create_string_buffer(MAP_ALIGNMENT + maps + 2 * values)
+        start = ctypes.addressof(self._memory)
+        first = -(-start // MAP_ALIGNMENT) * MAP_ALIGNMENT
+        self._values = first + maps - start
+        places = [*range(first + maps, first + maps + values, 8)]
+        self._maps = [(first + MAP_BYTES * index, map_) for index, (_, map_) in enumerate(layout.maps)]
+        for (number, _), (place, _) in zip(layout.maps, self._maps):
+            places[number] = place
+        struct.pack_into(f"{layout.count}Q", self._memory, self._values + values, *places)
+        self.parameters = first + maps + values
+        """The address of the parameters' addresses."""
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Make the parameters those of some values, as `DeviceKernel.arguments` takes them."""
+        self._layout.put(values, self._memory, self._values)
+        for place, map_ in self._maps:
+            put_tensor_map(place, map_, values)

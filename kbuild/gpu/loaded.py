@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kbuild.compiler.driver import Artifact
 from kbuild.errors import UsageError
-from kbuild.gpu.arguments import HOST, Arguments, ArrayView, BoundArgument, shown, values_of, view_of
+from kbuild.gpu.arguments import Arguments, Taken, shown
 from kbuild.gpu.cuda import asked, asking, core, driver, open_driver
-from kbuild.gpu.device import DeviceKernel, LaunchFacts
+from kbuild.gpu.device import DeviceKernel, LaunchFacts, open_device
 from kbuild.gpu.environment import library_named
+from kbuild.gpu.views import ArrayView
 from kbuild.targets import devices_of
 
 _LIMITS = (2**31 - 1, 65535, 65535)
@@ -48,7 +48,8 @@ class LoadedKernel:
         self._facts = LaunchFacts.of_metadata(metadata)
         self._arguments = Arguments(metadata.name, metadata.signature)
         self._device = device
-        self._loaded: dict[int, DeviceKernel] = {}
+        self._places: dict[int, _Place] = {}
+        """The devices where it is loaded, by their ordinals."""
 
     def __getitem__(self, grid: int | Sequence[int]) -> Launch:
         """The kernel with a grid: one to three numbers of programs."""
@@ -76,61 +77,58 @@ class LoadedKernel:
         self, grid: Sequence[int], args: Sequence[Any], named: Mapping[str, Any], stream: Any = None
     ) -> None:
         """Check the arguments, and launch; see `Launch`."""
-        open_driver(library_named())
-        bound = self._arguments.bind(args, named)
-        arrays = self._arrays(bound)
-        ordinal = self._ordinal(arrays)
-        with _current(ordinal) as device:
-            kernel = self._on(device)
-            used = _stream(device, stream, bound, arrays)
-            _wait_for_producers(device, used, arrays)
-            values = values_of(self.metadata.name, bound, arrays)
+        if not self._places:
+            open_driver(library_named())
+        taken = self._arguments.take(args, named)
+        ordinal = self._ordinal(taken.arrays)
+        before = int(asked(driver.cuCtxGetCurrent))
+        place = self._places.get(ordinal)
+        is_there = place is not None and place.context == before
+        try:
+            if place is None:
+                place = self._places.setdefault(ordinal, self._place(ordinal))
+            elif not is_there:
+                asked(driver.cuCtxSetCurrent, place.context)
+            handle = place.stream(stream, taken)
             if all(grid):
-                kernel.launch(used, grid, kernel.arguments(values))
-
-    def _arrays(self, bound: Sequence[BoundArgument]) -> dict[str, ArrayView]:
-        views = ((one.name, view_of(one.value)) for one in bound if one.type.dtype.is_ptr())
-        return {name: view for name, view in views if view is not None}
+                place.kernel.launch_once(handle, grid, taken.values)
+        finally:
+            if before and not is_there:
+                asked(driver.cuCtxSetCurrent, before)
 
     def _ordinal(self, arrays: Mapping[str, ArrayView]) -> int:
         """The device of a launch."""
-        places = {name: view.device for name, view in arrays.items() if view.device is not None}
-        for name, place in places.items():
-            if place == HOST:
-                raise UsageError(
-                    f"{self.metadata.name}: argument {name} is in the host's memory",
-                    help="copy it to the device",
-                )
-        chosen = next(iter(places.values()), None) if self._device is None else self._device
-        for name, place in places.items():
-            if place != chosen:
-                other = next((one for one, where in places.items() if where == chosen), "")
-                raise UsageError(
-                    f"{self.metadata.name}: argument {name} is on device {place}, and "
-                    + (
-                        f"{other} on device {chosen}"
-                        if other
-                        else f"the kernel is loaded for device {chosen}"
-                    )
-                )
+        chosen = self._device
+        for name, view in arrays.items():
+            if view.device is None or view.device == chosen:
+                continue
+            if chosen is not None:
+                raise self._elsewhere(name, view.device, chosen, arrays)
+            chosen = view.device
         if chosen is not None:
             return chosen
         code, current = driver.cuCtxGetDevice()
         return int(current) if code == driver.CUresult.CUDA_SUCCESS else 0
 
-    def _on(self, device: Any) -> DeviceKernel:
-        """The kernel on a device, which is current.  Raises `UsageError` where that does not run its code."""
-        ordinal = device.device_id
-        if ordinal not in self._loaded:
-            major, minor = device.compute_capability
-            if not self._devices.have(10 * major + minor):
-                raise UsageError(
-                    f"{self.metadata.name} is compiled for {self.metadata.arch}; device {ordinal} "
-                    f"({device.name}) has capability {major}.{minor} and does not run that",
-                    help=f'compile it with target="sm_{major}{minor}"',
-                )
-            self._loaded[ordinal] = DeviceKernel(device, self._image, self._facts)
-        return self._loaded[ordinal]
+    def _elsewhere(self, name: str, device: int, chosen: int, arrays: Mapping[str, ArrayView]) -> UsageError:
+        other = next((one for one, view in arrays.items() if view.device == chosen), "")
+        return UsageError(
+            f"{self.metadata.name}: argument {name} is on device {device}, and "
+            + (f"{other} on device {chosen}" if other else f"the kernel is loaded for device {chosen}")
+        )
+
+    def _place(self, ordinal: int) -> _Place:
+        """A device, with the kernel, whose primary context is then the thread's.  Raises `UsageError` where it does not run
+        the kernel's code."""
+        device = open_device(ordinal)
+        major, minor = device.compute_capability
+        if not self._devices.have(10 * major + minor):
+            raise UsageError(
+                f"{self.metadata.name} is compiled for {self.metadata.arch}; device {ordinal} "
+                f"({device.name}) has capability {major}.{minor} and does not run that",
+                help=f'compile it with target="sm_{major}{minor}"',
+            )
+        return _Place(device, DeviceKernel(device, self._image, self._facts))
 
 
 class Launch:
@@ -155,55 +153,66 @@ class Launch:
         self._kernel.launch(self._grid, args, named, stream)
 
 
-@contextmanager
-def _current(ordinal: int) -> Iterator[Any]:
-    """A device, whose primary context is the thread's within this."""
-    count = asked(driver.cuDeviceGetCount)
-    if not 0 <= ordinal < count:
-        raise UsageError(f"no CUDA device {ordinal}; the driver shows {count}")
-    before = asked(driver.cuCtxGetCurrent)
-    with asking(f"opening device {ordinal}"):
-        device = core.Device(ordinal)
-        device.set_current()
-    try:
-        yield device
-    finally:
-        if int(before):
-            asked(driver.cuCtxSetCurrent, before)
+class _Place:
+    """A device, which is current, with a kernel that is loaded on it."""
 
+    def __init__(self, device: Any, kernel: DeviceKernel) -> None:
+        self.kernel = kernel
+        self.context = int(asked(driver.cuCtxGetCurrent))
+        """The primary context, which is not another one as long as the process has cuda.core's device."""
+        self._device = device
+        self._defaults = tuple(
+            int(one.handle)
+            for one in (device.default_stream, core.LEGACY_DEFAULT_STREAM, core.PER_THREAD_DEFAULT_STREAM)
+        )
+        """By their handles; 0 means the default stream, 1 the legacy one, 2 that of the thread, as in cuda.h."""
 
-def _stream(device: Any, given: Any, bound: Sequence[BoundArgument], arrays: Mapping[str, ArrayView]) -> Any:
-    """The stream of a launch, as one of cuda.core.  Raises `UsageError` for what is none."""
-    if given is None:
+    def stream(self, given: Any, taken: Taken) -> int:
+        """The handle of the stream of a launch, which waits for the streams that write arrays.  Raises `UsageError` for what
+        is no stream."""
+        written = [view.stream for view in taken.arrays.values() if view.stream is not None]
+        if given is None:
+            given = self._default(written, taken.objects)
+        handle = self._handle(given)
+        if written:
+            self._wait(handle, set(written))
+        return handle
+
+    def _default(self, written: Sequence[int], objects: Sequence[Any]) -> int:
+        """The stream of a launch that names none."""
         torch = sys.modules.get("torch")
-        if torch is not None and any(isinstance(one.value, torch.Tensor) for one in bound):
-            given = torch.cuda.current_stream(device.device_id).cuda_stream
-        else:
-            given = next((view.stream for view in arrays.values() if view.stream is not None), 0)
-    if isinstance(given, core.Stream):
-        return given
-    for name in ("cuda_stream", "ptr"):  # Of streams of torch and CuPy.
-        given = getattr(given, name, given)
-    try:
-        if hasattr(given, "__cuda_stream__"):
-            return device.create_stream(given)
-        handle = int(given)
-        if handle < 0:
-            raise ValueError
-    except (TypeError, ValueError):
-        raise UsageError(f"stream is {shown(given)}, which is no stream") from None
-    return _stream_by_handle(device, handle)
+        if torch is not None:
+            for one in objects:
+                if isinstance(one, torch.Tensor):
+                    # What torch.cuda.current_stream asks, without an object for the answer.
+                    return torch._C._cuda_getCurrentRawStream(self._device.device_id)
+        return written[0] if written else 0
+
+    def _handle(self, given: Any) -> int:
+        if type(given) is not int:
+            given = self._handle_of(given)
+        if given < 0:
+            raise _no_stream(given)
+        return self._defaults[given] if given < len(self._defaults) else given
+
+    def _handle_of(self, given: Any) -> int:
+        if isinstance(given, core.Stream):
+            return int(given.handle)
+        for name in ("cuda_stream", "ptr"):  # Of streams of torch and CuPy.
+            given = getattr(given, name, given)
+        try:
+            if hasattr(given, "__cuda_stream__"):
+                return int(self._device.create_stream(given).handle)
+            return int(given)
+        except (TypeError, ValueError):
+            raise _no_stream(given) from None
+
+    def _wait(self, handle: int, written: set[int]) -> None:
+        """Let a launch wait for the streams that write its arrays."""
+        for other in sorted({self._handle(one) for one in written} - {handle}):
+            with asking("waiting for the stream of an array"):
+                core.Stream.from_handle(handle).wait(core.Stream.from_handle(other))
 
 
-def _stream_by_handle(device: Any, handle: int) -> Any:
-    """A stream of cuda.core; 0 means the default stream, 1 the legacy one, 2 that of the thread, as in cuda.h."""
-    defaults = (device.default_stream, core.LEGACY_DEFAULT_STREAM, core.PER_THREAD_DEFAULT_STREAM)
-    return defaults[handle] if handle < len(defaults) else core.Stream.from_handle(handle)
-
-
-def _wait_for_producers(device: Any, stream: Any, arrays: Mapping[str, ArrayView]) -> None:
-    """Let a launch wait for the streams of arrays that say which stream writes them."""
-    handles = {view.stream for view in arrays.values() if view.stream is not None}
-    for handle in sorted(handles - {int(stream.handle)}):
-        with asking("waiting for the stream of an array"):
-            stream.wait(_stream_by_handle(device, handle))
+def _no_stream(given: Any) -> UsageError:
+    return UsageError(f"stream is {shown(given)}, which is no stream")

@@ -99,12 +99,11 @@ class Dtype(str):
     """A type of elements of the fake torch."""
 
 
-@dataclass(frozen=True)
 class Device:
     """A device of the fake torch."""
 
-    type: str
-    index: int
+    def __init__(self, type: str, index: int) -> None:
+        self.type, self.index = type, index
 
 
 def fake_torch(native) -> types.ModuleType:

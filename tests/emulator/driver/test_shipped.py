@@ -31,7 +31,7 @@ from kbuild.aot.manifest.model import Guard
 from kbuild.emulator.driver import FakeDriver
 from kbuild.targets import find_target
 from tests.emulator.driver.conftest import ROOT
-from tests.emulator.driver.costed_calls import calls, named, sizes, value_of
+from tests.emulator.driver.costs.calls import calls, named, sizes, value_of
 from tests.emulator.driver.cuda import Cuda
 
 ARCHS = ("sm_80", "sm_90")

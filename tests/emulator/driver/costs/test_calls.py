@@ -6,7 +6,7 @@ import pytest
 
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import Guard
-from tests.emulator.driver.costed_calls import calls, named, sizes, taken
+from tests.emulator.driver.costs.calls import calls, named, sizes, taken
 
 TILES = {(128, 192): 480, (128, 256): 620, (128, 128): 330, (64, 256): 342, (256, 176): 870}
 

@@ -20,7 +20,6 @@ import sysconfig
 import tempfile
 import time
 import types
-from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent

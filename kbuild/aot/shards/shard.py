@@ -98,7 +98,7 @@ WHOLE = Shard(0, SPACE)
 
 def position(variant: Variant) -> int:
     """Where a variant is among all that there may be, below `SPACE`; those that share a cubin are at one position."""
-    code = replace(variant, guards=())
+    code = replace(variant, guards=(), cost="")
     return int(bytes_digest(str(code).encode())[:DIGITS], 16)
 
 

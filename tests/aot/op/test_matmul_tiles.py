@@ -69,7 +69,14 @@ def test_the_model_prices_the_tile_that_is_taken(
         m = source.choice(ROWS)
         n, k = 64 * source.randint(1, 700), 128 * source.randint(1, 150)
         strides = (n, 1) if order == "row_major" else (1, k)
-        values = {"M": m, "N": n, "K": k, "num_sms": num_sms, "stride_bk": strides[0], "stride_bn": strides[1]}
+        values = {
+            "M": m,
+            "N": n,
+            "K": k,
+            "num_sms": num_sms,
+            "stride_bk": strides[0],
+            "stride_bn": strides[1],
+        }
         model = modelled(manifest, name, values)
         is_across, parts, tile = model["across"], model["parts"], (model["m"], model["n"])
         ways.add((is_across, parts > 1))

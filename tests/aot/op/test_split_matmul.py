@@ -36,7 +36,7 @@ def root(tmp_path_factory) -> Path:
     wanted = [
         f"[[kernel]]\n{each}"
         for each in tables
-        if re.match('name = "matmul(_split|_across|_parts)?"\n', each)
+        if re.match('name = "matmul(_split|_across|_across_split|_parts)?"\n', each)
     ]
     text = re.sub(r'dtype = \["fp16", "bf16"(, "fp32")?\]', 'dtype = ["fp16"]', "".join(wanted))
     text = re.sub(r"\[kernel\.tune\]\n.*?(?=\[kernel\.op\])", "", text, flags=re.DOTALL)

@@ -106,7 +106,7 @@ HOMES = {
     "zstandard": ("aot/remote/http_store.py", "aot/remote/reapi.py"),
     "botocore": ("aot/remote/s3.py",),
     "subprocess": (
-        "compiler/backend/ptxas_run.py",
+        "compiler/backend/cubin.py",
         "aot/toolchain.py",
         "aot/build/ninja.py",
         "aot/build/service.py",

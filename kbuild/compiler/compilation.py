@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, prod
 from pathlib import Path
@@ -12,12 +12,11 @@ from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
 from kbuild.compiler.artifact import Artifact, Metadata
-from kbuild.compiler.backend.cubin import CubinFacts, assemble, command_of
+from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.given_code import GivenCode
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
 from kbuild.compiler.backend.pressure import live_registers
-from kbuild.compiler.backend.ptxas_run import EarlyRun
 from kbuild.compiler.frontend import kernel_signature
 from kbuild.compiler.ir.core import Func, Module
 from kbuild.compiler.ir.passes import PassLog, run_pipeline
@@ -74,8 +73,6 @@ class Compilation:
         self.signature: tuple[tuple[str, str], ...] = ()
         self.seconds: dict[str, float] = {}
         self.asm: dict[str, Any] = {}
-        self.early: EarlyRun | None = None
-        """A ptxas that waits for the PTX of the next cubin."""
         if self.dump is not None:
             try:
                 self.dump.mkdir(parents=True, exist_ok=True)
@@ -173,12 +170,11 @@ class Compilation:
                 run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):
             return Attempt(module, self.asm)
-        self.arch = code_arch(module, self.target)
-        self.start_ptxas()
         with self.timed("llir"):
             llir = lower_module(module, self.target, lineinfo=self.options.lineinfo)
         if self.keep("llir", lambda: llir):
             return Attempt(module, self.asm)
+        self.arch = code_arch(module, self.target)
         ptx = self.ptx_of(llir, fuses=module.kernel.attrs.get("enable_fp_fusion", True))
         self.keep("ptx", lambda: ptx)
         return Attempt(module, self.asm, self.arch, ptx)
@@ -248,22 +244,7 @@ class Compilation:
     def cubin_of(self, ptx: str, arch: str) -> tuple[bytes, CubinFacts]:
         """The cubin of a PTX text, and its facts."""
         with self.timed("cubin"):
-            return assemble(ptx, arch, self.options.ptxas, lineinfo=self.options.lineinfo, early=self.early)
-
-    def start_ptxas(self) -> None:
-        """Have ptxas load while its PTX is made, if it will be needed."""
-        if self.stop == "cubin":
-            self.close()
-            with (
-                self.timed("cubin"),
-                suppress(ToolError),
-            ):  # As `assemble` says, after all that is wrong before.
-                self.early = EarlyRun(command_of(self.arch, self.options.ptxas, self.options.lineinfo))
-
-    def close(self) -> None:
-        """End what is still waiting."""
-        if self.early is not None:
-            self.early.end()
+            return assemble(ptx, arch, self.options.ptxas, lineinfo=self.options.lineinfo)
 
     def serialized(self, facts: CubinFacts, dots: Sequence[Loc | None]) -> tuple[str, ...]:
         """Which dots ptxas has serialized; with `strict` these are errors."""

@@ -9,7 +9,6 @@ This and `compilation.py` are the only modules that import both the frontend and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,26 +82,15 @@ def compile(
         chosen = chosen.portable()
         options = options.on(chosen.features)
     require_features(options, chosen)
-    with closing(Compilation(chosen, options, stop, Path(dump) if dump else None, texts)) as run:
-        return _compiled(run, source, signature or {}, constexprs or {})
-
-
-def _compiled(
-    run: Compilation,
-    source: str | Path | Callable[..., Any],
-    signature: Mapping[str, Any],
-    constexprs: Mapping[str, Any],
-) -> Artifact:
-    """What a compilation makes of a source."""
-    options, stop = run.options, run.stop
+    run = Compilation(chosen, options, stop, Path(dump) if dump else None, texts)
     if cuda := cuda_source(source):
-        return run.from_cuda(*cuda, signature, constexprs)
+        return run.from_cuda(*cuda, signature or {}, constexprs or {})
     start, text = _later_stage(source)
     if start and STAGES.index(stop) < STAGES.index(start):
         raise UsageError(f"cannot stop at {stop}: {source} is of the later stage {start}")
     if start is None:
         return run.from_python(
-            lambda: build_module(source, signature, constexprs, options, run.target.capability)
+            lambda: build_module(source, signature or {}, constexprs or {}, options, chosen.capability)
         )
     from kbuild.compiler.ir.given import blamed_on  # Compiling Python needs no parser.
 

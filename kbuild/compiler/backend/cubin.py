@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from functools import lru_cache
+from io import FileIO
 from math import prod
 from typing import NamedTuple
 
 from kbuild.compiler.backend.cross_check import require_same, spills_upper_halves
 from kbuild.compiler.backend.elf import require_elf
 from kbuild.compiler.backend.halves import in_words
+from kbuild.compiler.backend.large_pages import environment_of_programs
 from kbuild.compiler.backend.notes import Note, notes_of
 from kbuild.compiler.backend.pressure import live_registers
-from kbuild.compiler.backend.ptxas_run import Command, EarlyRun, in_memory, path_of, run
 from kbuild.compiler.backend.ptxas_wheels import (
     TESTED,
     choose,
@@ -69,7 +72,7 @@ def ptxas_version(ptxas: str) -> str:
     """The version of a ptxas: that of its wheel, or the one that it reports: `13.5.37`."""
     if recorded := recorded_version(ptxas):
         return recorded
-    found = _VERSION.search(run([ptxas, "--version"])[1])
+    found = _VERSION.search(_run([ptxas, "--version"]).stdout)
     if found is None:
         raise ToolError(f"{ptxas} --version does not report a version")
     return found[1]
@@ -80,28 +83,16 @@ def ptxas_guarantees(ptxas: str | None) -> PtxasGuarantees:
     return guarantees_of(ptxas_version(ptxas) if ptxas else TESTED[0])
 
 
-def command_of(
-    arch: str, ptxas: str | None = None, lineinfo: bool = False, options: tuple[str, ...] = ()
-) -> Command:
-    """What `assemble` runs for the same arguments."""
-    return Command(ptxas or find_ptxas(), arch, (*(("-lineinfo",) if lineinfo else ()), *options))
-
-
 def assemble(
-    ptx: str,
-    arch: str,
-    ptxas: str | None = None,
-    lineinfo: bool = False,
-    options: tuple[str, ...] = (),
-    early: EarlyRun | None = None,
+    ptx: str, arch: str, ptxas: str | None = None, lineinfo: bool = False, options: tuple[str, ...] = ()
 ) -> tuple[bytes, CubinFacts]:
     """The cubin of a PTX text for an architecture, and facts of its one kernel.
 
-    `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  A run that has been
-    started `early` for the same `command_of` does the first of the work.  Raises `ToolError` when ptxas fails, or writes no
-    proper cubin, or one that is not of this PTX.
+    `ptxas` is the program to use, by default that of the wheel; `options` go to it as they are.  Raises
+    `ToolError` when it fails, or writes no proper cubin, or one that is not of this PTX.
     """
-    command, limits = command_of(arch, ptxas, lineinfo, options), target_of_code(arch).limits
+    tool, limits = ptxas or find_ptxas(), target_of_code(arch).limits
+    flags = (*(("-lineinfo",) if lineinfo else ()), *options)
     # ptxas hopes for several programs per multiprocessor; it has been seen to settle for 32 registers and 5
     # KB of spills where 255 and 600 bytes were to be had.  Asked for one program, it uses what there is.
     # Large kernels take it seconds: none is assembled twice without need.
@@ -110,12 +101,12 @@ def assemble(
     roomy = ptx if is_given else _THREADS.sub(r".reqntid \1\n.minnctapersm 1", _PROGRAMS.sub("", ptx))
     other = None
     if roomy != ptx and live_registers(ptx) > _SURE_TO_SPILL * limits.registers:
-        other = _assemble_once(roomy, command, early)
+        other = _assemble_once(roomy, arch, tool, flags)
         if other[1].spill_stores:
             return other
-    cubin, facts = _assemble_once(ptx, command, early)
+    cubin, facts = _assemble_once(ptx, arch, tool, flags)
     if facts.spill_stores and roomy != ptx and facts.registers < _registers_for(ptx, limits):
-        other = other or _assemble_once(roomy, command, early)
+        other = other or _assemble_once(roomy, arch, tool, flags)
         if other[1].spill_stores < facts.spill_stores:
             return other
     return cubin, facts
@@ -128,36 +119,39 @@ def _registers_for(ptx: str, limits: Limits) -> int:
     return limits.registers_for(prod(map(int, found[1].split(","))))
 
 
-def _assemble_once(ptx: str, command: Command, early: EarlyRun | None) -> tuple[bytes, CubinFacts]:
-    cubin, report = _cubin_of(ptx, command, early)
+def _assemble_once(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, CubinFacts]:
+    cubin, report = _cubin_of(ptx, arch, tool, options)
     if spills_upper_halves(ptx, cubin):
         ptx = in_words(ptx)
-        cubin, report = _cubin_of(ptx, command)
+        cubin, report = _cubin_of(ptx, arch, tool, options)
     stamp = _STAMP.search(cubin)
-    version = stamp[1].decode() if stamp else ptxas_version(command.tool)  # Which takes a process of its own.
-    require_same(ptx, command.arch, cubin, version, lambda text: _cubin_of(text, command)[0])
+    version = stamp[1].decode() if stamp else ptxas_version(tool)  # Which takes a process of its own.
+    require_same(ptx, arch, cubin, version, lambda text: _cubin_of(text, arch, tool, options)[0])
     return cubin, _facts(report, version, ptx)
 
 
-def _cubin_of(ptx: str, command: Command, early: EarlyRun | None = None) -> tuple[bytes, str]:
+def _cubin_of(ptx: str, arch: str, tool: str, options: tuple[str, ...]) -> tuple[bytes, str]:
     """The cubin that ptxas makes of a text, and its messages."""
-    made = early.finish(ptx) if early is not None and early.command == command else None
-    cubin, report = made or _made(ptx, command)
+    with _in_memory("kernel.ptx") as source, _in_memory("kernel.cubin") as output:
+        source.write(ptx.encode())
+        # By the number of this process: a script in the place of ptxas may not pass on open files.
+        paths = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (source, output)]
+        result = _run([tool, "-v", f"-arch={arch}", "--warn-on-spills", *options, paths[0], "-o", paths[1]])
+        report = (result.stdout + result.stderr).replace(paths[0], "kernel.ptx")
+        if result.returncode:
+            raise ToolError(
+                f"ptxas failed with exit code {result.returncode} for {arch}:\n{_indented(report)}"
+            )
+        cubin = output.read()
+    if not cubin:
+        raise ToolError(f"ptxas wrote no cubin for {arch}")
     require_elf(cubin)
     return cubin, report
 
 
-def _made(ptx: str, command: Command) -> tuple[bytes, str]:
-    with in_memory("kernel.ptx") as source, in_memory("kernel.cubin") as output:
-        source.write(ptx.encode())
-        code, report = run(command.on(source.fileno(), output.fileno()))
-        report = report.replace(path_of(source.fileno()), "kernel.ptx")
-        if code:
-            raise ToolError(f"ptxas failed with exit code {code} for {command.arch}:\n{_indented(report)}")
-        cubin = output.read()
-    if not cubin:
-        raise ToolError(f"ptxas wrote no cubin for {command.arch}")
-    return cubin, report
+def _in_memory(name: str) -> FileIO:
+    """A file without a place on disk, and so without the modules that find one, which take 5 ms to load."""
+    return FileIO(os.memfd_create(name), "r+")
 
 
 def _facts(report: str, version: str, ptx: str) -> CubinFacts:
@@ -181,6 +175,25 @@ def _facts(report: str, version: str, ptx: str) -> CubinFacts:
         warnings=warnings,
         notes=notes_of(report, ptx),
     )
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        # Whatever the language and the encoding of the machine: what cannot be read is not a reason to stop.
+        return subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environment_of_programs(),
+        )
+    except OSError as error:
+        name = os.path.basename(command[0])
+        raise ToolError(
+            f"cannot run {name} ({command[0]}): {error.strerror}", help="set KBUILD_PTXAS to a ptxas"
+        ) from error
 
 
 def _indented(text: str) -> str:

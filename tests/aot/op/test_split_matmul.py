@@ -99,13 +99,29 @@ def test_the_tiles_of_the_last_round_alone_are_divided(driver, matmul) -> None:
 
 
 @pytest.mark.parametrize("is_row_major", [True, False])
-@pytest.mark.parametrize(("m", "n", "parts"), [(136, 104, 3), (140, 360, 1)])
+@pytest.mark.parametrize(("m", "n", "parts"), [(136, 128, 3), (136, 384, 1)])
 def test_rows_between_two_tiles_go_across(driver, matmul, m, n, parts, is_row_major) -> None:
     """As columns of the transpose, whose tiles have 144 of them, in as many parts as there is room for."""
     _, launches = product(driver, matmul, m, n, 4096, is_row_major)
     entries = ["matmul_split_kernel", "matmul_parts_kernel"][: 1 + (parts > 1)]
     assert [launch.entry for launch in launches] == entries
     assert launches[0].grid == (-(-n // 128) * parts, 1, 1)
+
+
+@pytest.mark.parametrize("is_row_major", [True, False])
+def test_of_several_rows_of_tiles_across_the_last_is_divided(driver, matmul, is_row_major) -> None:
+    """300 rows are two of 160 each, with 128 columns: four tiles, of which three are whole."""
+    _, launches = product(driver, matmul, 300, 256, 2048, is_row_major)
+    assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
+    assert launches[0].grid == (6, 1, 1)
+
+
+@pytest.mark.parametrize("is_row_major", [True, False])
+@pytest.mark.parametrize(("n", "grid"), [(896, (3, 1, 1)), (192, (1, 3, 1))])
+def test_many_tiles_across_are_shared_by_persistent_programs(driver, matmul, n, grid, is_row_major) -> None:
+    """Seven tiles of 128 columns by three programs; three of 64 have a program each."""
+    _, launches = product(driver, matmul, 136, n, 256, is_row_major)
+    assert [(launch.entry, launch.grid) for launch in launches] == [("matmul_kernel", grid)]
 
 
 def test_little_work_is_not_divided(driver, matmul) -> None:

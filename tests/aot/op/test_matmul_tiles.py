@@ -1,4 +1,4 @@
-"""The shipped operators `matmul` and `matmul_fp8` divide tiles along K, or take those of the transpose, where their models say
+"""The shipped operators `matmul` and `matmul_e4m3` divide tiles along K, or take those of the transpose, where their models say
 that other tiles take longer: so a model has to know which tile a launch takes."""
 
 from __future__ import annotations

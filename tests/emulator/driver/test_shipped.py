@@ -34,6 +34,7 @@ from tests.emulator.driver.conftest import ROOT
 from tests.emulator.driver.costs.calls import calls, named, sizes, value_of
 from tests.emulator.driver.cuda import Cuda
 
+PACKAGE = "shipped_kernels"
 ARCHS = ("sm_80", "sm_90")
 MANIFEST = load(ROOT / "kernels.toml", "kernels.toml")
 VARIANTS = expand(MANIFEST).variants
@@ -49,7 +50,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped project, built of kernels that do nothing, with its wheel unpacked in `site`."""
     folder = tmp_path_factory.mktemp("shipped")
     shutil.copytree(ROOT / "kernels", folder / "kernels")
-    shutil.copy(ROOT / "kernels.toml", folder)
+    text = (ROOT / "kernels.toml").read_text()
+    # Another test of the same process may have given torch the operators of the package by its own name.
+    (folder / "kernels.toml").write_text(text.replace('name = "kbuild_kernels"', f'name = "{PACKAGE}"'))
     options = BuildOptions(
         project=folder,
         environment=dict(os.environ),
@@ -74,7 +77,7 @@ def package(project: Path, driver: FakeDriver) -> Iterator[types.ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KBUILD_LIBCUDA", str(driver.path))
         patch.syspath_prepend(str(project / "site"))
-        package = importlib.import_module("kbuild_kernels")
+        package = importlib.import_module(PACKAGE)
         yield package
         for name in [name for name in sys.modules if name.partition(".")[0] == package.__name__]:
             del sys.modules[name]
@@ -238,8 +241,8 @@ def bytes_of(variant: Variant, values: dict[str, int | float]) -> tuple[bytes, .
 def test_every_variant_is_taken_by_some_call(
     package: types.ModuleType, driver: FakeDriver, digests: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = {table.name: table for table in importlib.import_module("kbuild_kernels._table").KERNELS}
-    targets = importlib.import_module("kbuild_kernels._table").TARGETS
+    tables = {table.name: table for table in importlib.import_module(f"{PACKAGE}._table").KERNELS}
+    targets = importlib.import_module(f"{PACKAGE}._table").TARGETS
     cuda = Cuda(driver.path, None)
     contexts = [cuda.get("cuDevicePrimaryCtxRetain", device) for device in range(len(ARCHS))]
     for variant in VARIANTS:
@@ -275,8 +278,8 @@ def test_calls_at_random_agree_with_dispatch_in_python(
     package: types.ModuleType, driver: FakeDriver, digests: dict[str, str]
 ) -> None:
     """Values of one variant with a few of another's, so that most calls fit neither."""
-    launcher = importlib.import_module("kbuild_kernels._launcher")
-    tables = importlib.import_module("kbuild_kernels._table")
+    launcher = importlib.import_module(f"{PACKAGE}._launcher")
+    tables = importlib.import_module(f"{PACKAGE}._table")
     random = numpy.random.default_rng(1)
     seen = set()
     for first, second in (random.choice(len(VARIANTS), 2) for _ in range(3000)):

@@ -30,7 +30,7 @@ static: $(INSTALLED)
 
 test: $(INSTALLED)
 	@echo "==> pytest"
-	@$(VENV)/bin/python -m pytest -q -n auto --dist loadfile
+	@$(VENV)/bin/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 	@echo "==> shipped kernels, a sample: what differs from bench/baseline.txt"
 	@$(VENV)/bin/python bench/static.py --sample
 

@@ -100,6 +100,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the expectations of the text cases")
 
 
+LONG_FILES = (
+    *("tests/zoo/", "tests/emulator/test_zoo_emulated", "tests/emulator/driver/", "tests/examples/"),
+    *(
+        "tests/compiler/cuda/",
+        "tests/random_programs/",
+        "tests/mutated/",
+        "tests/bench/",
+        "tests/test_shipped",
+    ),
+)
+"""Those with few tests that take long: first, so that no worker begins one of them when the others are at their end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
+
+
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
     return CaseFile.from_parent(parent, path=file_path) if file_path.suffix == ".test" else None
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kbuild.aot.manifest.expressions import Expression, evaluate, parse
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Config, Manifest, Value
+from tests.emulator.driver.costs.calls import value_of
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = (1, 20, 40, 64, 100, 128, 136, 200, 256, 300, 512, 520, 704, 1000, 2048, 3000, 4096, 8192)
@@ -26,7 +26,7 @@ def cost_of(config: Config, values: dict[str, int]) -> int:
     """What the manifest says that a configuration takes, in nanoseconds."""
     known = values | {name: int(value) for name, value in config.constexprs if isinstance(value, int)}
     known["cluster_size"] = config.options.cluster_size
-    return evaluate(parse(config.cost, known, ""), known)
+    return value_of(config.cost, known, known["num_sms"])
 
 
 def taken(manifest: Manifest, name: str, values: dict[str, int], order: str) -> Config:
@@ -37,7 +37,7 @@ def taken(manifest: Manifest, name: str, values: dict[str, int], order: str) -> 
         config
         for config in kernel.configs
         if config.when.holds(point)
-        and all(evaluate(parse(guard.expression, values, ""), values) for guard in config.guards)
+        and all(value_of(guard.expression, values, values["num_sms"]) for guard in config.guards)
     )
     if not first.cost:
         return first
@@ -51,7 +51,7 @@ def modelled(manifest: Manifest, name: str, values: dict[str, int]) -> dict[str,
     known = dict(values) | {"stride__b__K": values["stride_bk"], "stride__b__N": values["stride_bn"]}
     known |= {"stride__a__M": values["K"], "stride__a__K": 1, "aligned__a": 1, "aligned__b": 1}
     for value in op.values:
-        known[value.name] = evaluate(Expression(value.expression.plain, ()), known)
+        known[value.name] = value_of(value.expression.plain, known, known["num_sms"])
     return known
 
 

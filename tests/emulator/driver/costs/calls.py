@@ -8,6 +8,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kbuild.aot.manifest.expand import Variant
 
@@ -24,19 +25,33 @@ def compiled(text: str) -> types.CodeType:
 
 def value_of(text: str, values: Mapping[str, int | float], num_sms: int) -> int:
     """The value of a condition or a cost for arguments on a device of so many multiprocessors."""
-    names = {
+    return int(eval(compiled(text), names_for(num_sms), values))
+
+
+@functools.cache
+def names_for(num_sms: int) -> dict[str, Any]:
+    """What conditions and costs may name besides arguments."""
+    return {
         "cdiv": lambda a, b: -(-a // b),
         "next_power_of_2": lambda a: 1 << max(a - 1, 0).bit_length(),
         "num_sms": num_sms,
     }
-    return int(eval(compiled(text), names, dict(values)))
 
 
-def taken(rivals: Sequence[Variant], values: Mapping[str, int | float], num_sms: int) -> Variant | None:
+class Rival(NamedTuple):
+    """A variant, and whether it applies to a call, for a search among very many."""
+
+    variant: Variant
+    facts: str
+
+    @staticmethod
+    def of(variant: Variant) -> Rival:
+        return Rival(variant, " and ".join(f"({guard.expression})" for guard in variant.guards) or "1")
+
+
+def taken(rivals: Sequence[Rival], values: Mapping[str, int | float], num_sms: int) -> Variant | None:
     """The one of a point's variants, in their order, that a call takes."""
-    applying = (
-        one for one in rivals if all(value_of(guard.expression, values, num_sms) for guard in one.guards)
-    )
+    applying = (rival.variant for rival in rivals if value_of(rival.facts, values, num_sms))
     first = next(applying, None)
     if first is None or not first.cost:
         return first
@@ -68,13 +83,18 @@ def calls(
     """For each of a point's variants with a cost a few calls that take it, the smallest first; of as many of the `others`, which
     have the arguments that no cost names, as it takes to find some for all."""
     found: dict[Variant, list[Values]] = {one: [] for one in rivals if one.cost}
+    # Variants take long to hash.
+    by_identity = {id(one): those for one, those in found.items()}
+    several = [Rival.of(one) for one in rivals]
     chosen = sorted(itertools.product(*choices.values()), key=math.prod)
     for rest in others:
         for values in chosen:
             call = {**rest, **dict(zip(choices, values))}
-            one = taken(rivals, call, num_sms)
-            if one in found and len(found[one]) < most:
-                found[one].append(call)
+            those = by_identity.get(id(taken(several, call, num_sms)))
+            if those is not None and len(those) < most:
+                those.append(call)
+                if all(len(each) == most for each in found.values()):
+                    return found
         if all(found.values()):
             break
     return found

@@ -6,7 +6,7 @@ import pytest
 
 from kbuild.aot.manifest.expand import Variant
 from kbuild.aot.manifest.model import Guard
-from tests.emulator.driver.costs.calls import calls, named, sizes, taken
+from tests.emulator.driver.costs.calls import Rival, calls, named, sizes, taken
 
 TILES = {(128, 192): 480, (128, 256): 620, (128, 128): 330, (64, 256): 342, (256, 176): 870}
 
@@ -42,7 +42,7 @@ def test_calls_for_every_tile(num_sms: int) -> None:
     found = calls(rivals, ({"K": 7}, {"K": 64}), choices, num_sms)
     assert [one.values["TILE"] for one in found] == [f"{height}x{width}" for height, width in TILES]
     for one, values in found.items():
-        assert values and all(taken(rivals, call, num_sms) == one for call in values), one
+        assert values and all(taken([*map(Rival.of, rivals)], call, num_sms) == one for call in values), one
         assert all(call["M"] % 2 == 1 and call["N"] % 16 == 0 for call in values)
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
@@ -321,6 +322,16 @@ def call_and_forgive(call):
         call()
 
 
+@pytest.fixture
+def frozen_heap() -> Iterator[None]:
+    """What earlier tests have left in the process is not looked through at each collection."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("frozen_heap")
 def test_references_and_memory_stay_level(world):
     add, x, half = world.package.vector_add, Tensor(device=1), Tensor("float16", device=1)
     stream = types.SimpleNamespace(cuda_stream=1 << 40)
@@ -369,7 +380,6 @@ def test_references_and_memory_stay_level(world):
         lambda: world.package.blocks(block, 7, grid=(1, "2")),
     ):
         call_and_forgive(call)
-        # What earlier tests left for the collector must not go in between.
         gc.collect()
         before, blocks = [sys.getrefcount(o) for o in watched], sys.getallocatedblocks()
         for _ in range(500):

@@ -66,6 +66,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def calls_forgotten() -> Iterator[None]:
+    """A million calls would stay in the process, in which the garbage collector would go through them again and again."""
+    yield
+    for remembered in (candidates, calls_by_cost, choices_for, guards_near):
+        remembered.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def driver(project: Path, libraries: Path) -> Iterator[FakeDriver]:
     with FakeDriver(ARCHS, builds=[project / "build"], folder=libraries) as driver:

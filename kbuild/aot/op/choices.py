@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
+from kbuild.aot.manifest.expressions import substituted
 from kbuild.aot.op.expressions import OpExpression
 from kbuild.aot.op.model import OpChoice, OpValue
 
@@ -67,18 +68,7 @@ def _integer(text: str) -> OpExpression:
 
 def _of_row(expression: OpExpression, own: Mapping[str, str], applies: str, otherwise: int) -> OpExpression:
     """What an expression is for a row: with the row's own names, where the row applies."""
-    tree = _Renamer(own).visit(expression.tree)
-    plain = ast.unparse(tree)
+    plain = substituted(expression.plain, own)
     if applies:
         plain = f"({plain}) if {applies} else {otherwise}"
     return OpExpression(expression.text, "int", plain, expression.strides, expression.constants)
-
-
-class _Renamer(ast.NodeTransformer):
-    """Puts the names and numbers of a row in the place of its columns."""
-
-    def __init__(self, own: Mapping[str, str]) -> None:
-        self.own = own
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.parse(self.own.get(node.id, node.id), mode="eval").body

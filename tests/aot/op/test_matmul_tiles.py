@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from kbuild.aot.manifest.expand import Variant, expand_config
 from kbuild.aot.manifest.load import load
-from kbuild.aot.manifest.model import Config, Manifest, Value
-from tests.emulator.driver.costs.calls import value_of
+from kbuild.aot.manifest.model import Manifest, Value
+from tests.emulator.driver.costs.calls import Rival, taken, value_of
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = (1, 20, 40, 64, 100, 128, 136, 200, 256, 300, 512, 520, 704, 1000, 2048, 3000, 4096, 8192)
@@ -22,26 +23,21 @@ def manifest() -> Manifest:
     return load(ROOT / "kernels.toml", "kernels.toml")
 
 
-def cost_of(config: Config, values: dict[str, int]) -> int:
-    """What the manifest says that a configuration takes, in nanoseconds."""
-    known = values | {name: int(value) for name, value in config.constexprs if isinstance(value, int)}
-    known["cluster_size"] = config.options.cluster_size
-    return value_of(config.cost, known, known["num_sms"])
-
-
-def taken(manifest: Manifest, name: str, values: dict[str, int], order: str) -> Config:
-    """The configuration of a product on sm_90, both of whose matrices have rows, or B columns, one after another."""
+def taken_by(manifest: Manifest, name: str, values: dict[str, int], order: str) -> Variant:
+    """The variant of a product on sm_90, both of whose matrices have rows, or B columns, one after another."""
     kernel = manifest.kernel(name)
-    point: dict[str, Value] = {"arch": "sm_90", "dtype": "bf16", "specialize": order, "BLOCK_K": None}
-    first, *others = (
-        config
+    specialization = next(one for one in kernel.specializations if one.name in (order, ""))
+    point: tuple[tuple[str, Value], ...] = (("dtype", "bf16"),)
+    facts: dict[str, Value] = {**dict(point), "arch": "sm_90", "specialize": specialization.name}
+    rivals = [
+        Rival.of(variant)
         for config in kernel.configs
-        if config.when.holds(point)
-        and all(value_of(guard.expression, values, values["num_sms"]) for guard in config.guards)
-    )
-    if not first.cost:
-        return first
-    return min((first, *(each for each in others if each.cost)), key=lambda each: cost_of(each, values))
+        if config.when.holds(facts)
+        for variant in expand_config(kernel, "sm_90", point, config, [specialization])
+    ]
+    found = taken(rivals, values, values["num_sms"])
+    assert found is not None
+    return found
 
 
 def modelled(manifest: Manifest, name: str, values: dict[str, int]) -> dict[str, int]:
@@ -84,11 +80,11 @@ def test_the_model_prices_the_tile_that_is_taken(
             continue  # Their launch says which tile it takes.
         if is_across:
             values |= {"M": n, "N": m, "stride_bk": 1, "stride_bn": k}
-        config = taken(manifest, f"{name}_across" if is_across else name, values, order)
-        chosen: dict[str, Any] = dict(config.constexprs)
+        variant = taken_by(manifest, f"{name}_across" if is_across else name, values, order)
+        chosen: dict[str, Any] = dict(variant.constexprs)
         assert (chosen["BLOCK_M"], chosen["BLOCK_N"]) == (tile[::-1] if is_across else tile), values
         seen.add((is_across, tile))
-        if config.cost and config.options.cluster_size == 1:  # The model knows of no clusters.
-            assert model["work"] == cost_of(config, values), values
+        if variant.cost and variant.options.cluster_size == 1:  # The model knows of no clusters.
+            assert model["work"] == value_of(variant.cost, values, num_sms), values
     assert len(seen) >= least, "most tiles are the best of some product"
     assert ways == {(0, False), (0, True), (1, False), (1, True)}

@@ -94,18 +94,18 @@ class _Loader:
         has_cost = "cost" not in constants  # Where it is, the key is that parameter.
         keys = taken - {"cost"} if has_cost else taken
         place = (*self.path, "defaults")
+        defaults, config = (
+            schema.options_of(table, self.function.language, constants)
+            for table in (schema.DEFAULTS, schema.CONFIG)
+        )
         scope = ExpressionScope(self.reader, self.path, self.args, self.matrix, parameters)
         named = self.args + self.grid_args
         for key, entry, common in computed(scope, repeated(entries, named), self.defaults):
             entry, common = self._own(key, entry, names), self._own(place, common, names)
             if has_cost and "cost" in common:  # Not that of the entry, which it may name.
                 common = {**common, "cost": self.defaults["cost"]}
-            tables = [
-                schema.options_of(table, self.function.language, constants)
-                for table in (schema.DEFAULTS, schema.CONFIG)
-            ]
-            shared_values = checked(self.reader, place, common, tables[0], names)
-            own = checked(self.reader, key, entry, tables[1], names)
+            shared_values = checked(self.reader, place, common, defaults, names)
+            own = checked(self.reader, key, entry, config, names)
             costs: dict[KeyPath, str] = {}
             for path, table in ((key, own), (place, shared_values)):
                 if has_cost and "cost" in table:

@@ -5,7 +5,8 @@
 
 The command's processes take part by a folder on PYTHONPATH (`timed_site/`), and need Triton 3.3 or later, torch, and what
 kbuild.load needs.  At the first launch of each of Triton's compiled kernels with a grid, both binaries run on the same
-arguments: what they write is compared, and both are timed in random order with a cold L2 cache, the median of 12 launches.
+arguments: what they write is compared, and both are timed in random order with a cold L2 cache: the median of 12 launches,
+the least of as many medians as it takes for it to come twice, since other processes' work delays launches (`timed_steady.py`).
 Then the memory is as before, and the command's own launch goes on with Triton's binary.  A kernel that kbuild does not
 compile, launch or get right is a line of the table, and no error of the command; but an illegal access is one, since CUDA
 leaves its process nothing more to do: `--only` leaves such kernels out.

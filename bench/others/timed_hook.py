@@ -24,6 +24,7 @@ from typing import Any
 from timed_memory import Place, as_bytes, compared_again, copies, differences, places, restore, size_of
 from timed_request import Request, passed, request_of
 from timed_rows import TIMED, Row, Side
+from timed_steady import steady
 from torch_clock import TorchClock
 
 import kbuild
@@ -255,7 +256,8 @@ class _Pair:
         return functools.partial(launch, *values, stream=self._stream)
 
     def _time(self, ours: Launch, clock: _Clock) -> None:
-        us = interleave({"ours": ours, "theirs": self._theirs}, clock, rounds=ROUNDS)
+        calls = {"ours": ours, "theirs": self._theirs}
+        us = steady(lambda: interleave(calls, clock, rounds=ROUNDS))
         assert self.row.ours is not None and self.row.theirs is not None
         self.row = replace(
             self.row,

@@ -17,6 +17,7 @@ import timed_memory
 import timed_request
 import timed_rows
 from timed_rows import Difference, Row, Side
+from timed_steady import steady
 
 from tests.bench.timed_program import LIBRARY, PROGRAM
 from tests.cli.adopting.conftest import STAND_IN
@@ -45,6 +46,23 @@ def test_rows_are_read_as_they_were_written_and_what_was_begun_died(tmp_path: Pa
         Row("a.py:h", (4, 1, 1), "q", "died", "the process ended while both ran"),
         Row("a.py:i", (1, 1, 1), "r", "died", "the process ended while others ran", poison=True),
     ]
+
+
+@pytest.mark.parametrize(
+    "measured, least, measurements",
+    [
+        ([(10, 20), (10.4, 20)], (10, 20), 2),
+        ([(40, 20), (10, 20), (10.1, 20)], (10, 20), 3),
+        ([(10, 20), (20, 20), (10.3, 80)], (10, 20), 3),
+        ([(60, 20), (50, 20), (40, 20), (30, 20), (20, 20), (10, 20), (9, 9)], (10, 20), 6),
+    ],
+)
+def test_launches_that_other_processes_delay_are_timed_again(
+    measured: list[tuple[float, float]], least: tuple[float, float], measurements: int
+) -> None:
+    left = iter(measured)
+    assert steady(lambda: dict(zip(("ours", "theirs"), next(left)))) == dict(zip(("ours", "theirs"), least))
+    assert len(measured) - len(list(left)) == measurements
 
 
 def test_a_function_has_the_mean_the_least_and_the_best_of_its_launches() -> None:

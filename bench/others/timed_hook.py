@@ -31,6 +31,7 @@ import kbuild
 from kbuild.aot.capture.hook.finder import Finder
 from kbuild.aot.capture.hook.origin import function_of
 from kbuild.aot.capture.hook.specialization import launch_values
+from kbuild.aot.toolchain import find_ptxas
 from kbuild.aot.tune.interleaved import interleave
 
 MOST_BYTES = 6e9
@@ -162,6 +163,7 @@ class _Hook:
                         signature=request.signature,
                         constexprs=request.constexprs,
                         target=f"sm_{kernel.metadata.target.arch}",
+                        ptxas=find_ptxas(os.environ).path,
                         **request.options,
                     )
             except _Failure as failure:

@@ -187,29 +187,82 @@ def attention_of_rows(
 
 
 @triton.jit
-def dealt(place, programs, count):
-    """The number at a place of a program: they are dealt out to and fro, so that a program which gets one of
-    the first in a round gets one of the last in the next."""
-    within = place % programs
-    first = place - within
-    backwards = first + tl.minimum(programs, count - first) - 1 - within
-    return tl.maximum(tl.where(place // programs % 2 == 0, place, backwards), 0)
+def head_after_head(number, tiles):
+    """The tile and the head of a number, of each head the last tile first."""
+    tile = tiles - 1 - number % tiles
+    head = number // tiles
+    return tl.maximum(tile, 0), head
 
 
 @triton.jit
-def tile_of(number, tiles, heads, HEADS_TOGETHER: tl.constexpr):
-    """The tile and the head of a number: the last tiles of HEADS_TOGETHER heads come first, then the last but
-    one.  Under a causal mask the last have the most to do."""
-    if HEADS_TOGETHER == 1:
-        tile = tiles - 1 - number % tiles
-        head = number // tiles
-    else:
-        section = number // (tiles * HEADS_TOGETHER)
-        together = tl.minimum(HEADS_TOGETHER, heads - section * HEADS_TOGETHER)
-        inner = number % (tiles * HEADS_TOGETHER)
-        tile = tiles - 1 - inner // together
-        head = section * HEADS_TOGETHER + inner % together
-    return tl.maximum(tile, 0), head
+def longest_first(rank, first, end, tiles):
+    """The tile and the head at a rank of a section: the tiles from `first` to `end` of those of all heads, one head
+    after another.  The last tiles of all its heads come first, then the last but one: under a causal mask the
+    last have the most to do."""
+    # A section may begin and end within a head.  Tiles before both places in their heads, and those behind both,
+    # are there for as many heads as lie from one to the other; those between for one more, or less.
+    begun_heads, ended_heads = first // tiles, end // tiles
+    begun, ended = first - begun_heads * tiles, end - ended_heads * tiles
+    heads = ended_heads - begun_heads
+    low, high = tl.minimum(begun, ended), tl.maximum(begun, ended)
+    heads_between = tl.where(ended > begun, heads + 1, heads - 1)
+    from_low = rank - low * heads
+    from_high = from_low - (high - low) * heads_between
+    is_before, is_between = from_low < 0, (from_low >= 0) & (from_high < 0)
+    start = tl.where(is_before, 0, tl.where(is_between, low, high))
+    rank = tl.where(is_before, rank, tl.where(is_between, from_low, from_high))
+    repeats = tl.maximum(tl.where(is_between, heads_between, heads), 1)
+    beyond_start = rank // repeats
+    position = start + beyond_start
+    head = begun_heads + tl.where(position < begun, 1, 0) + rank - beyond_start * repeats
+    # They are never negative, but that is not easy to see.
+    return tl.maximum(tiles - 1 - position, 0), tl.maximum(head, 0)
+
+
+@triton.jit
+def rounds_together(tiles, group):
+    """How many rounds of all programs are a section, a power of two; `group` heads of q share one of k and v.
+
+    With one round for each head of a group, the keys and values of a section stay in the L2 cache.  Those of long
+    sequences need not: programs that read the same ones do so at about the same time, eight or more of them here, and
+    a longer section is more even."""
+    rounds = 1
+    for doubled in tl.static_range(7):
+        rounds = tl.where(tl.maximum(group * tiles // 8, group) > 1 << doubled, 2 << doubled, rounds)
+    return rounds
+
+
+@triton.jit
+def dealt(turn, programs, count, tiles, rounds):
+    """The tile and the head for a turn of this program, of `count` tiles of all heads.
+
+    Tiles are dealt out to and fro, so that a program which gets one of the first in a round gets one of the last in
+    the next: after two rounds, of one section or of two, all have had as much to do.  The last section has what is
+    left, one and a half rounds or more.  Where the last round is not full, the longest of it go to programs that got
+    the shortest of the round before."""
+    pairs = tl.maximum(rounds, 2)
+    last = tl.maximum((2 * count - 3 * programs) // (2 * programs * pairs) * pairs, 0)
+    is_last = turn >= last
+    first_turn = tl.where(is_last, last, turn & -rounds)
+    start, first = turn * programs, first_turn * programs
+    end = tl.where(is_last, count, first + rounds * programs)
+    forwards = tl.program_id(0)
+    backwards = tl.minimum(programs, count - start) - 1 - forwards
+    within = tl.where(((count // programs - turn) & 1) == 0, forwards, backwards)
+    return longest_first(start - first + within, first, end, tiles)
+
+
+@triton.jit
+def in_turn(count, tiles, TOGETHER: tl.constexpr, LAST: tl.constexpr):
+    """The tile and the head of this program, of as many programs as tiles: sections of TOGETHER tiles, the last of
+    which has at least LAST.  A multiprocessor takes the next program when one ends, so it is at the end alone that the
+    short tiles of many heads have to come last."""
+    number = tl.program_id(0)
+    last = tl.maximum((count - LAST) // TOGETHER, 0)
+    section = tl.minimum(number // TOGETHER, last)
+    first = section * TOGETHER
+    end = tl.where(section == last, count, first + TOGETHER)
+    return longest_first(number - first, first, end, tiles)
 
 
 @triton.jit
@@ -242,7 +295,8 @@ def flash_attention_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PERSISTENT: tl.constexpr = False,
-    HEADS_TOGETHER: tl.constexpr = 1,
+    TOGETHER: tl.constexpr = 0,
+    LAST: tl.constexpr = 0,
     SLACK: tl.constexpr = 0.0,
 ):
     """q, out: (Z, H, N_CTX_Q, HEAD_DIM), k, v: (Z, H_KV, N_CTX_K, HEAD_DIM), HEAD_DIM contiguous; lse:
@@ -251,9 +305,9 @@ def flash_attention_kernel(
     H / H_KV heads of q, one after another, share one of k and v.  Under a causal mask row i sees keys up to
     i + N_CTX_K - N_CTX_Q; rows that see none have zeros in out, and minus infinity in lse.
 
-    There is a program for each tile of BLOCK_M rows, in the order that HEADS_TOGETHER says.  PERSISTENT
-    programs, of which any number share the tiles, have a warp that copies for the next tile under the end of
-    this one.
+    There is a program for each tile of BLOCK_M rows, head after head or in sections of TOGETHER tiles, the last of
+    which has at least LAST.  PERSISTENT programs, of which any number share the tiles, have a warp that copies
+    for the next tile under the end of this one.
 
     With a SLACK, up to 8 or so, sums are rescaled more seldom; but the largest p of a row may then be
     any number up to 2^SLACK instead of one, which fp16 has exactly, and errors grow by 2 to 5 %."""
@@ -261,18 +315,27 @@ def flash_attention_kernel(
     of_v, of_out = (stride_vz, stride_vh, stride_vn), (stride_oz, stride_oh, stride_on)
     strides = (of_q, of_k, of_v, of_out)
     tiles = tl.cdiv(n_ctx_q, BLOCK_M)
-    heads = n_heads * n_batch
+    count = tiles * (n_heads * n_batch)
     if PERSISTENT:
-        for place in tl.range(tl.program_id(0), tiles * heads, tl.num_programs(0)):
-            # Without a mask all tiles have as much to do.
-            number = dealt(place, tl.num_programs(0), tiles * heads) if IS_CAUSAL else place
-            tile, head = tile_of(number, tiles, heads, HEADS_TOGETHER)
+        # Without a mask all tiles have as much to do.
+        start, end, step = tl.program_id(0), count, tl.num_programs(0)
+        if IS_CAUSAL:
+            rounds = rounds_together(tiles, n_heads // n_kv_heads)
+            start, end, step = 0, tl.cdiv(count - tl.program_id(0), tl.num_programs(0)), 1
+        for place in tl.range(start, end, step):
+            if IS_CAUSAL:
+                tile, head = dealt(place, tl.num_programs(0), count, tiles, rounds)
+            else:
+                tile, head = head_after_head(place, tiles)
             attention_of_rows(
                 q, k, v, out, lse, sm_scale, strides, n_heads, n_kv_heads, n_ctx_q, n_ctx_k, tile, head,
                 HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, True,
             )  # fmt: skip
     else:
-        tile, head = tile_of(tl.program_id(0), tiles, heads, HEADS_TOGETHER)
+        if TOGETHER > 0:
+            tile, head = in_turn(count, tiles, TOGETHER, LAST)
+        else:
+            tile, head = head_after_head(tl.program_id(0), tiles)
         attention_of_rows(
             q, k, v, out, lse, sm_scale, strides, n_heads, n_kv_heads, n_ctx_q, n_ctx_k, tile, head,
             HEAD_DIM, IS_CAUSAL, BLOCK_M, BLOCK_N, SLACK, False,

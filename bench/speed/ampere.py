@@ -197,7 +197,7 @@ def attention_rows() -> Iterator[Row]:
                 **dict.fromkeys(("n_heads", "n_kv_heads", "n_ctx_q", "n_ctx_k"), "i32:16"),
                 "n_batch": "i32",
             }
-            fixed = {"HEAD_DIM": d, "IS_CAUSAL": causal, "PERSISTENT": False, "HEADS_TOGETHER": 1}
+            fixed = {"HEAD_DIM": d, "IS_CAUSAL": causal, "PERSISTENT": False}
             candidates = [
                 Candidate("flash_attention", signature, {**fixed, "BLOCK_M": bm, "BLOCK_N": bn}, w, s)
                 for bm, bn, w, s in ATTENTION_TILES

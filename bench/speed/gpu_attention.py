@@ -48,7 +48,8 @@ def attention() -> None:
                     "num_warps": w,
                     "num_stages": s,
                     "PERSISTENT": persistent,
-                    "HEADS_TOGETHER": 64 if causal else 1,
+                    "TOGETHER": 132 if causal and not persistent else 0,
+                    "LAST": 924,
                 }
                 for bm, bn, w, s in ATTENTION_TILES
                 for persistent in (False, True)

@@ -11,6 +11,7 @@ import pytest
 import kbuild
 import kbuild.language as tl
 from kbuild.compiler.frontend import build_module
+from kbuild.compiler.frontend.sources.files import load_module
 from kbuild.errors import KbuildError
 
 WIDTH = tl.constexpr(4)
@@ -179,3 +180,17 @@ def test_functions_are_values(function, expected):
     out = np.zeros(2, np.float32)
     applying(function, (8,)).interpret[1](out, 5)
     assert out.tolist() == [expected, 6]
+
+
+def test_functions_of_a_file_are_found_wherever_a_statement_may_be(tmp_path):
+    path = tmp_path / "places.py"
+    path.write_text(
+        "class A:\n    def a(): pass\n"
+        "def b():\n    def c(): pass\n"
+        "try:\n    def d(): pass\nexcept E:\n    def e(): pass\nelse:\n    def f(): pass\nfinally:\n    def g(): pass\n"
+        "for i in x:\n    with y:\n        def h(): pass\nelse:\n    def i(): pass\n"
+        "match z:\n    case 1:\n        def j(): pass\n"
+        "async def k():\n    def l(): pass\n"
+        "if (lambda: 0)():\n    pass\nelif w:\n    def m(): pass\n"
+    )
+    assert sorted(name for name, _ in load_module(str(path)).functions) == list("abcdefghijlm")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 from kbuild.compiler.layout import f2
@@ -307,11 +307,18 @@ def _best_swizzle(
 ) -> Swizzle:
     costs: dict[LinearLayout, int] = {}  # Many swizzles of small tensors are the same layout.
 
-    def cost(swizzle: Swizzle) -> int:
+    def cost(swizzle: Swizzle, most: int | None = None) -> int:
+        """The wavefronts of a swizzle; some of them where they are more than `most`, which only falls."""
         layout = swizzled(shape, *swizzle, order)
         if layout not in costs:
-            reads = sum(_read_cost(reader, layout, element_bits) for reader in readers)
-            costs[layout] = reads + sum(wavefronts(writer, layout, element_bits) for writer in writers)
+            costs[layout] = 0
+            for partial in chain(
+                (_read_cost(reader, layout, element_bits) for reader in readers),
+                (wavefronts(writer, layout, element_bits) for writer in writers),
+            ):
+                costs[layout] += partial
+                if most is not None and costs[layout] > most:
+                    break
         return costs[layout]
 
     ideal = sum(len(layout.unique_registers()) * element_bits // 32 for layout in readers + writers)
@@ -321,8 +328,8 @@ def _best_swizzle(
     by_matrices = any(
         ldmatrix_fits(reader, swizzled(shape, *best, order), element_bits) for reader in readers
     )
-    if readers and not by_matrices and cost(plain) <= cheapest:
-        best, cheapest = plain, cost(plain)
+    if readers and not by_matrices and (found := cost(plain, cheapest)) <= cheapest:
+        best, cheapest = plain, found
     vectors = [
         size for size in (1, 2, 4, 8, 16) if 32 <= size * element_bits <= 512 and size <= shape[order[0]]
     ]
@@ -331,7 +338,7 @@ def _best_swizzle(
             break
         if vector << phase_bits <= shape[order[0]]:
             candidate = Swizzle(vector, per_phase, 1 << phase_bits)
-            if (found := cost(candidate)) < cheapest:
+            if (found := cost(candidate, cheapest)) < cheapest:
                 best, cheapest = candidate, found
     return best
 

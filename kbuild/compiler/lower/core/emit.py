@@ -289,21 +289,23 @@ class Emitter:
 
     def effect(self, text: str) -> str:
         """Write an instruction with a result that must not be merged with equal ones; its register."""
-        register = self.fresh()
-        self.chunk.lines.append(f"  {register} = {text}{self.chunk.suffix}")
+        self._count += 1  # As `fresh` does: nearly all of a kernel's text comes through here.
+        register, chunk = f"%v{self._count}", self.chunk
+        chunk.lines.append(f"  {register} = {text}{chunk.suffix}")
         return register
 
     def instruction(self, text: str) -> str:
         """The register of a pure instruction (`add i32 %v1, 4`), written unless an equal one is visible."""
         chunk = self.chunk
-        scope: Scope | None = chunk.scope
+        number, scope = chunk.number, chunk.scope
         while scope is not None:
-            found = scope.known.get(text)
-            if found is not None and found[1] <= chunk.number:
-                return found[0]
+            if text in scope.known:
+                register, place = scope.known[text]
+                if place <= number:
+                    return register
             scope = scope.parent
         register = self.effect(text)
-        chunk.scope.known[text] = (register, chunk.number)
+        chunk.scope.known[text] = (register, number)
         return register
 
     def call(

@@ -76,7 +76,7 @@ def test_the_model_prices_the_tile_that_is_taken(
         model = modelled(manifest, name, values)
         is_across, parts, tile = model["across"], model["parts"], (model["m"], model["n"])
         ways.add((is_across, parts > 1))
-        if parts > 1 or (is_across and tile[1] == 128 and model["tiles"] <= 2 * num_sms):
+        if parts > 1 or (is_across and model["sooner"]):
             continue  # Their launch says which tile it takes.
         if is_across:
             values |= {"M": n, "N": m, "stride_bk": 1, "stride_bn": k}
@@ -88,3 +88,17 @@ def test_the_model_prices_the_tile_that_is_taken(
             assert model["work"] == value_of(variant.cost, values, num_sms), values
     assert len(seen) >= least, "most tiles are the best of some product"
     assert ways == {(0, False), (0, True), (1, False), (1, True)}
+
+
+@pytest.mark.parametrize("order", ["row_major", "column_major"])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile"), [(300, 5120, 13824, (112, 128)), (384, 5120, 13824, (128, 128))]
+)
+def test_tiles_of_which_much_is_beyond_the_rows_take_longer(
+    manifest: Manifest, m: int, n: int, k: int, tile: tuple[int, int], order: str
+) -> None:
+    """Three rows of 128 have as many tiles as three of 112, for 300 rows as for 384; a third of 384 is beyond 300."""
+    strides = (n, 1) if order == "row_major" else (1, k)
+    values = {"M": m, "N": n, "K": k, "num_sms": 132, "stride_bk": strides[0], "stride_bn": strides[1]}
+    model = modelled(manifest, "matmul", values)
+    assert (model["m"], model["n"]) == tile

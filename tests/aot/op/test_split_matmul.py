@@ -110,8 +110,8 @@ def test_rows_between_two_tiles_go_across(driver, matmul, m, n, parts, is_row_ma
 
 @pytest.mark.parametrize("is_row_major", [True, False])
 def test_of_several_rows_of_tiles_across_the_last_is_divided(driver, matmul, is_row_major) -> None:
-    """300 rows are two of 160 each, with 128 columns: four tiles, of which three are whole."""
-    _, launches = product(driver, matmul, 300, 256, 2048, is_row_major)
+    """312 rows are two of 160 each, with 128 columns: four tiles, of which three are whole."""
+    _, launches = product(driver, matmul, 312, 256, 3072, is_row_major)
     assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
     assert launches[0].grid == (6, 1, 1)
 
@@ -122,6 +122,13 @@ def test_many_tiles_across_are_shared_by_persistent_programs(driver, matmul, n, 
     """Seven tiles of 128 columns by three programs; three of 64 have a program each."""
     _, launches = product(driver, matmul, 136, n, 256, is_row_major)
     assert [(launch.entry, launch.grid) for launch in launches] == [("matmul_kernel", grid)]
+
+
+@pytest.mark.parametrize("is_row_major", [True, False])
+def test_rows_of_whole_tiles_across_are_as_few_as_fit(driver, matmul, is_row_major) -> None:
+    """330 rows are three of 112 each."""
+    _, launches = product(driver, matmul, 330, 128, 512, is_row_major)
+    assert [(launch.entry, launch.grid) for launch in launches] == [("matmul_split_kernel", (3, 1, 1))]
 
 
 def test_little_work_is_not_divided(driver, matmul) -> None:

@@ -204,6 +204,20 @@ def test_half_precision_travels_in_words():
     assert "prmt" not in text and "cvt.rn.bf16.f32" not in text
 
 
+def test_single_elements_of_16_bits_are_stored_from_registers_as_wide():
+    """ptxas would clear the upper halves of 32-bit registers first, an instruction for each store."""
+    body = MASK + pointers("x", "f16") + pointers("y", "bf16")
+    body += """
+      %v: tensor<1024xf16, #b> = tt.load %x_p, mask=%m
+      %w: tensor<1024xf32, #b> = arith.extf %v
+      %t: tensor<1024xbf16, #b> = arith.truncf %w
+      tt.store %y_p, %t, mask=%m
+    """
+    text = ptx(body, "%x: !tt.ptr<f16>, %y: !tt.ptr<bf16>, %n: i32")
+    stored = re.findall(r"st.global.b16 \[.*\], (%\w+?)\d+;", text)
+    assert stored == ["%rs"] * 8 and "cvt.u32.u16" not in text
+
+
 def test_truth_values_are_bytes():
     body = MASK + pointers("x", "i1") + "  tt.store %x_p, %m\n"
     text = ptx(body, "%x: !tt.ptr<i1> {divisibility = 16}, %n: i32")

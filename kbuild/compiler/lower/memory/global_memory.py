@@ -351,6 +351,10 @@ def _store_vector(
         return
     constraints = [access.constraint] * len(words) + ["l"]
     operands = [(access.type, word) for word in words] + [(GLOBAL_POINTER, base)]
+    if access.word_bits == 16:
+        # A register as wide as the store: ptxas would clear the upper half of a wider one, an instruction for each.
+        constraints[0] = "h"
+        operands[0] = ("i16", emit.instruction(f"trunc i32 {words[0]} to i16"))
     guard = hint = ""
     if mask != "true":
         guard = f"@${len(constraints)} "

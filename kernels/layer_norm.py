@@ -87,49 +87,6 @@ def layer_norm_kernel(
 
 
 @triton.jit
-def layer_norm_short_kernel(
-    x,
-    y,
-    weight,
-    bias,
-    mean,
-    rstd,
-    stride_x,
-    stride_y,
-    n_cols,
-    eps,
-    n_rows,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Program p does for rows p·ROWS to (p + 1)·ROWS of the `n_rows`, each of `n_cols` ≤ BLOCK elements, what
-    `layer_norm_kernel` does for one.
-
-    Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.
-    """
-    first = tl.program_id(0) * ROWS
-    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)
-    present, filled = rows < n_rows - first, columns < n_cols
-    inside = present & filled[None, :]
-    x += first.to(tl.int64) * stride_x
-    y += first.to(tl.int64) * stride_y
-    values = tl.load(x + (rows * stride_x + columns[None, :]), mask=inside, other=0.0).to(tl.float32)
-    scale = tl.load(weight + columns, mask=filled, other=0.0).to(tl.float32)
-    shift = tl.load(bias + columns, mask=filled, other=0.0).to(tl.float32)
-    share = 1.0 / n_cols
-    row_mean = tl.sum(values, axis=1)[:, None] * share
-    # Behind the rows' ends both are zero: one choice for all elements of a vector.
-    difference = values - tl.where(filled[None, :], row_mean, 0.0)
-    row_rstd = reciprocal_root(tl.sum(difference * difference, axis=1)[:, None] * share + eps)
-    result = difference * row_rstd * scale[None, :] + shift[None, :]
-    tl.store(y + (rows * stride_y + columns[None, :]), result.to(y.dtype.element_ty), mask=inside)
-    if is_there(mean):
-        tl.store(mean + first + rows, row_mean, mask=present)
-    if is_there(rstd):
-        tl.store(rstd + first + rows, row_rstd, mask=present)
-
-
-@triton.jit
 def moments_of_blocks(
     x, first, step, n_cols, BLOCK: tl.constexpr, ALIGNED: tl.constexpr, STAGES: tl.constexpr
 ):

@@ -72,6 +72,31 @@ def softmax_kernel(
 
 
 @triton.jit
+def softmax_of_rows(
+    x,
+    out,
+    stride_x,
+    stride_out,
+    n_cols,
+    count,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    LEAST: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """The softmax of the first `count` of ROWS rows, of LEAST ≤ `n_cols` ≤ BLOCK elements; of all of them if WHOLE."""
+    EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = (columns < LEAST) | (columns < n_cols)
+    if not WHOLE:
+        inside = (rows < count) & inside
+    values = tl.load(x + (rows * stride_x + columns), mask=inside, other=-float("inf")).to(tl.float32)
+    exponentials = exponential(values, tl.max(values, axis=1)[:, None], EXACT)
+    results = exponentials * (1.0 / tl.sum(exponentials, axis=1)[:, None])
+    tl.store(out + (rows * stride_out + columns), results.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def softmax_short_kernel(
     x,
     out,
@@ -81,21 +106,24 @@ def softmax_short_kernel(
     n_rows,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
+    LEAST: tl.constexpr = 0,
+    APART: tl.constexpr = False,
 ):
-    """Program p normalises rows p·ROWS to (p + 1)·ROWS of the `n_rows`, each of `n_cols` ≤ BLOCK elements.
+    """Program p normalises rows p·ROWS to (p + 1)·ROWS of the `n_rows`, each of LEAST ≤ `n_cols` ≤ BLOCK elements.
 
-    Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.
+    Strides are below 2^31 / ROWS, so that places within a program's rows have 32 bits.  APART: programs that have
+    all of their rows take code without masks for rows: with those, and masks for more columns than LEAST leaves
+    any for, predicates are short, and ptxas loads one row after the other.
     """
-    EXACT: tl.constexpr = x.dtype.element_ty == tl.float32
     first = tl.program_id(0) * ROWS
-    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
-    inside = (rows < n_rows - first) & (columns < n_cols)
+    count = n_rows - first
     x += first.to(tl.int64) * stride_x
     out += first.to(tl.int64) * stride_out
-    values = tl.load(x + (rows * stride_x + columns), mask=inside, other=-float("inf")).to(tl.float32)
-    exponentials = exponential(values, tl.max(values, axis=1)[:, None], EXACT)
-    results = exponentials * (1.0 / tl.sum(exponentials, axis=1)[:, None])
-    tl.store(out + (rows * stride_out + columns), results.to(out.dtype.element_ty), mask=inside)
+    whole = count >= ROWS if APART else False
+    if whole:
+        softmax_of_rows(x, out, stride_x, stride_out, n_cols, count, BLOCK, ROWS, LEAST, True)
+    else:
+        softmax_of_rows(x, out, stride_x, stride_out, n_cols, count, BLOCK, ROWS, LEAST, False)
 
 
 @triton.jit

@@ -61,7 +61,9 @@ def package(root: Path, driver: FakeDriver) -> Iterator[ModuleType]:
 KERNELS = {
     (70, 100): ["short"],
     (1032, 1): ["short"],
-    (5, 3): ["short"],
+    **{(5, columns): ["short"] for columns in (2, 3, 5, 9, 17, 33, 65, 129, 257)},
+    (4101, 35): ["short"],
+    (16385, 1): ["short"],
     (3, 512): ["short"],
     (3, 513): [""],
     (300, 1000): [""],
@@ -104,3 +106,11 @@ def test_rows_far_apart_take_programs_of_their_own(package, driver) -> None:
     out = package.softmax(driver.array(x).view((2, 100), (1 << 20, 1), 0))
     assert [launch.entry for launch in driver.launches[before:]] == ["softmax_kernel"]
     assert np.allclose(out.copy_to_host(), 0.01)
+
+
+@pytest.mark.parametrize("rows", (5, 16_385))
+def test_rows_of_nothing_are_left_alone(package, driver, rows) -> None:
+    """The variants that expect some columns of all rows are not for these."""
+    places = driver.array(np.zeros(rows, np.float32)), driver.array(np.full(rows, 7, np.float32))
+    package.launch.softmax_short(*places, 1, 1, 0, rows)
+    assert (places[1].copy_to_host() == 7).all()

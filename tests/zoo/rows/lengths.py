@@ -9,6 +9,8 @@ from zoo.arrays import poisoned
 from zoo.case import Case
 
 EPS = 1e-5
+APART = {"LEAST": 64, "APART": True}
+"""Of the short rows: whole programs without masks for rows, and columns that all rows have."""
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:
@@ -147,7 +149,7 @@ def _layer_norm_case(
 
     return Case(
         name,
-        "layer_norm.py",
+        "layer_norm_short.py" if short else "layer_norm.py",
         function,
         make,
         lambda x, weight, bias, **_: _normalised(x, weight, bias),
@@ -208,6 +210,9 @@ def _layer_norm_of_parts(name: str, n_cols: int, block: int, parts: int) -> Case
 CASES = [
     _softmax_case("softmax_short", "softmax_short_kernel", 24, {"BLOCK": 32, "ROWS": 8}, np.float16),
     _softmax_case("softmax_short_odd", "softmax_short_kernel", 77, {"BLOCK": 128, "ROWS": 4}, np.float32),
+    _softmax_case(
+        "softmax_short_apart", "softmax_short_kernel", 77, {"BLOCK": 128, "ROWS": 4, **APART}, np.float16
+    ),
     _softmax_case("softmax_long", "softmax_long_kernel", 1064, {"BLOCK": 512, "ALIGNED": True}, np.float16),
     _softmax_case("softmax_long_odd", "softmax_long_kernel", 1027, {"BLOCK": 256}, np.float32),
     _softmax_case(
@@ -216,6 +221,20 @@ CASES = [
     _softmax_parts("softmax_parts", 1027, 128, 3),
     _softmax_of_parts("softmax_of_parts", 1027, 128, 3),
     _layer_norm_case("layer_norm_short", "layer_norm_short_kernel", 24, {"BLOCK": 32, "ROWS": 8}, np.float16),
+    _layer_norm_case(
+        "layer_norm_short_early",
+        "layer_norm_short_kernel",
+        24,
+        {"BLOCK": 32, "ROWS": 8, "EARLY": True},
+        np.float16,
+    ),
+    _layer_norm_case(
+        "layer_norm_short_apart",
+        "layer_norm_short_kernel",
+        77,
+        {"BLOCK": 128, "ROWS": 4, **APART},
+        np.float16,
+    ),
     _layer_norm_case(
         "layer_norm_short_odd", "layer_norm_short_kernel", 77, {"BLOCK": 128, "ROWS": 4}, np.float32
     ),

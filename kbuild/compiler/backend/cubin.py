@@ -192,7 +192,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     except OSError as error:
         name = os.path.basename(command[0])
         raise ToolError(
-            f"cannot run {name} ({command[0]}): {error.strerror}", help="set KBUILD_PTXAS to a ptxas"
+            f"cannot run {name} ({command[0]}): {error.strerror}",
+            help="name a ptxas that runs: KBUILD_PTXAS, or ptxas= in Python",
         ) from error
 
 

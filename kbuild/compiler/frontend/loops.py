@@ -153,7 +153,7 @@ def _try_range(
     lower, upper, step = (bound.value for bound in bounds)
     operation = visitor.ctx.add(For(lower, upper, step, tuple(part.value for part in parts), block, **hints))
     _set_results(visitor, node, carried, operation.results, names)
-    frame.values[target] = Deferred(lambda: _last_index(visitor, bounds, falling, dtype))
+    frame.values[target] = Deferred(lambda: _last_index(visitor, bounds, falling, dtype), dtype)
     return True
 
 
@@ -241,7 +241,7 @@ def _constants_changed(
     }
     for name in changed:
         frame = visitor.frame
-        if not isinstance(before[name], bool | int | float):
+        if not isinstance(before[name], bool | int | float | Deferred):
             raise CompileError(
                 f"`{name}` is {type_text(before[name])} before the loop and {type_text(after[name])} at its end",
                 frame.loc(frame.sites.get(name, node)),
@@ -253,9 +253,24 @@ def _constants_changed(
 def _make_values(visitor: Visitor, changed: dict[str, Any]) -> None:
     """Make values of constants, and settle open layouts, in front of the loop whose body was read."""
     for name, after in changed.items():
-        value = materialised(visitor.ctx, visitor.frame.values[name])
+        before = visitor.frame.values[name]
+        if isinstance(before, Deferred):
+            visitor.frame.values[name] = _index_carried(name, before, after)
+            continue
+        value = materialised(visitor.ctx, before)
         settled = settled_like(visitor.ctx, value, after)
         visitor.frame.values[name] = value if settled is None else settled
+
+
+def _index_carried(name: str, before: Deferred, after: Any) -> Tensor | Undefined:
+    """What the variable of an earlier loop is before a loop that assigns it as well: its last value, or nothing
+    where it is of another type after the body, of which an error tells only where it is read."""
+    if not isinstance(after, Deferred | Tensor) or after.dtype == before.dtype:
+        return before.make()
+    return Undefined(
+        f"`{name}` is {before.dtype} before the loop and {after.dtype} at its end",
+        f"give one of the two variables another name than {name}",
+    )
 
 
 def _discard(block: Block) -> None:
@@ -274,7 +289,7 @@ def _yields(
         value = after[name]
         if isinstance(value, Undefined):
             raise CompileError(value.reason, value.loc or frame.loc(node), value.help)
-        value = materialised(visitor.ctx, value)
+        value = value.make() if isinstance(value, Deferred) else materialised(visitor.ctx, value)
         settled = settled_like(visitor.ctx, value, before[name]) if visitor.ctx.explicit_layouts else None
         value = value if settled is None else settled
         if form(value) != form(before[name]):

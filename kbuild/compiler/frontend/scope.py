@@ -34,9 +34,10 @@ class Undefined:
 
 @dataclass
 class Deferred:
-    """A value that is computed only when it is used."""
+    """A number that is computed only when it is used."""
 
-    make: Callable[[], Any]
+    make: Callable[[], Tensor]
+    dtype: ScalarType
 
 
 POISON = Undefined("")

@@ -21,6 +21,7 @@ from kbuild.compiler.layout import LinearLayout
 from kbuild.compiler.layout.convert import classify
 from kbuild.compiler.layout.linear import axis_bits
 from kbuild.compiler.layout.scratch import SharedPlan, shared_plan
+from kbuild.compiler.layout.shared import access_wavefronts
 from kbuild.compiler.ops.gpu import ConvertLayout, WarpPartitions
 from kbuild.compiler.ops.nvidia import MakeTensorMap
 from kbuild.compiler.ops.tensor import Atomic, Gather, Histogram, Reduce, Scan
@@ -30,6 +31,8 @@ REGION_ALIGNMENT = 16
 """Bytes; the regions of several values start at multiples of it, so that vector accesses are aligned."""
 CAPTURE_BYTES = 8
 """Bytes for each value that the parts of a `ttg.warp_specialize` get by shared memory."""
+VECTOR_BITS = 128
+"""Of the widest access to shared memory."""
 TENSOR_MAP_BYTES = 128
 """Bytes of a tensor map, which is put together in shared memory."""
 
@@ -39,8 +42,10 @@ class Exchange(NamedTuple):
     elements.
 
     Partial p of warp w is kept for element `elements[p] ^ lane part ^ warp part`, slot s, where s collects
-    `warp_bits` of w; its value number k lies at byte `offsets[k] + (element * slots + s) * size of k`.  So
-    the slots of an element are neighbours in the order of the axis, and a thread reads them as one vector.
+    `warp_bits` of w; its value number k lies at byte `offsets[k] + place * size of k`, where the place is
+    `element * element_stride + s * slot_stride`.  Either the slots of an element are neighbours in the order of
+    the axis, and a thread reads them as one vector; or the elements of a slot are (`is_by_slot`), and a thread
+    reads those of its own that are neighbours.
     """
 
     warp_bits: tuple[int, ...]
@@ -62,10 +67,34 @@ class Exchange(NamedTuple):
     """The partials of a thread that are exchanged at a time; the memory of an element is another's in the next
     round."""
     bytes: int
+    size: int
+    """Elements of a round."""
+    is_by_slot: bool = False
 
     @property
     def slots(self) -> int:
         return 1 << len(self.warp_bits)
+
+    @property
+    def element_stride(self) -> int:
+        return 1 if self.is_by_slot else self.slots
+
+    @property
+    def slot_stride(self) -> int:
+        return self.size if self.is_by_slot else 1
+
+    def runs(self, members: Sequence[int], most: int) -> list[tuple[int, ...]]:
+        """Partials with elements of their own, cut into vectors of up to `most` neighbouring elements: a power of two,
+        of which all threads have the first at a multiple of their number."""
+        first = {self.elements[member]: member for member in reversed(members)}
+        fixed = most
+        for part in (*self.lane_elements, *self.warp_elements):
+            fixed = min(fixed, part & -part or most)
+        width = 1
+        while 2 * width <= fixed and all(element ^ width in first for element in first):
+            width *= 2
+        ordered = [first[element] for element in sorted(first)]
+        return [tuple(ordered[at : at + width]) for at in range(0, len(ordered), width)]
 
 
 class LaneStep(NamedTuple):
@@ -203,15 +232,35 @@ def _reduce_divided(op: Reduce, divisions: int) -> ReducePlan:
         number = {element: index for element, index in number.items() if not element & apart}
     kept = kept.scatter(scatter)
     same = [bit for bit in lanes if not scatter[bit]]
+    warps = _moving(layout, "warp", field)
+    exchange = _exchange(layout, field, warps, same, tuple(number), kept, op.srcs, 0, divisions)
     return ReducePlan(
         groups=tuple(tuple(sorted(groups[element], key=flats.__getitem__)) for element in partials),
         steps=tuple(steps),
         kept=tuple(number.values()),
-        exchange=_exchange(
-            layout, field, _moving(layout, "warp", field), same, tuple(number), kept, op.srcs, 0, divisions
-        ),
+        exchange=None if exchange is None else _arranged(exchange, [bit_width(src.type) for src in op.srcs]),
         results=_reduced_registers(result, tuple(number)),
     )
+
+
+def _arranged(exchange: Exchange, bits: Sequence[int]) -> Exchange:
+    """The exchange by slots, where a warp then reads its elements, of so many bits, in fewer wavefronts.  Where all lanes
+    have the same elements, one vector of slots serves them all."""
+    by_slot = exchange._replace(is_by_slot=True)
+    return min(exchange, by_slot, key=lambda one: sum(_reading(one, max(8, width)) for width in bits))
+
+
+def _reading(exchange: Exchange, bits: int) -> int:
+    """Wavefronts in which a warp reads all slots of its elements of the first round."""
+    most, lanes = max(1, VECTOR_BITS // bits), exchange.lane_elements
+    members = exchange.rounds[0]
+    if exchange.is_by_slot:
+        runs = exchange.runs(members, most)
+        return len(runs) * exchange.slots * access_wavefronts(lanes, bits, len(runs[0]))
+    vector = min(exchange.slots, most)
+    lanes = tuple(element * exchange.slots for element in lanes)
+    own = len({exchange.elements[member] for member in members})
+    return own * (exchange.slots // vector) * access_wavefronts(lanes, bits, vector)
 
 
 def plan_scan(op: Scan, max_bytes: int | None = None) -> ScanPlan:
@@ -423,4 +472,5 @@ def _exchange(
         offsets=tuple(offsets),
         rounds=tuple(map(tuple, rounds.values())),
         bytes=start,
+        size=numbered.numel,
     )

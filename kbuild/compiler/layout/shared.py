@@ -152,6 +152,12 @@ def wavefronts(
     return accesses * (ideal + _extra_wavefronts(images["lane"], element_bits, vector, gaps))
 
 
+def access_wavefronts(lane: tuple[int, ...], element_bits: int, vector: int) -> int:
+    """Wavefronts of one access of a warp, whose lanes move `vector` elements each: from the places that the bits of a
+    lane's number add (XOR), in elements."""
+    return max(1, vector * element_bits // 32) + _extra_wavefronts(lane, element_bits, vector)
+
+
 class LdmatrixPlan(NamedTuple):
     """The ldmatrix (or, with the same data rule, stmatrix) instructions that move a fragment.
 

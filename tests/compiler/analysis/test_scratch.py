@@ -83,7 +83,8 @@ def exchanged(exchange: Exchange, partials: dict[Thread, list[list]]) -> Callabl
 
     def place(thread: Thread, partial: int, slot: int) -> int:
         lanes, warps = linear(exchange.lane_elements, thread[0]), linear(exchange.warp_elements, thread[1])
-        return (exchange.elements[partial] ^ lanes ^ warps) * exchange.slots + slot
+        element = exchange.elements[partial] ^ lanes ^ warps
+        return element * exchange.element_stride + slot * exchange.slot_stride
 
     for thread, values in partials.items():
         if thread[0] & exchange.idle_lanes or thread[1] & exchange.idle_warps:
@@ -121,6 +122,22 @@ def test_a_reduction_combines_each_element_once(name: str, axis: int) -> None:
             if kept.rank:
                 assert rest == {at(held(op.results[0]), register, thread)}
     assert scratch_bytes(op, WARPS) == (plan.exchange.bytes if plan.exchange else 0)
+
+
+def test_slots_lie_so_that_lanes_read_different_banks() -> None:
+    """Eight lanes have four elements each, of four slots: by elements they would read at a distance of 64 bytes."""
+    source, combine = operands("rows")
+    exchange = plan_reduce(Reduce((source,), 0, combine)).exchange
+    assert exchange is not None and exchange.is_by_slot
+    assert (exchange.element_stride, exchange.slot_stride) == (1, 64)
+    assert exchange.runs(exchange.rounds[0], 4) == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_slots_that_one_vector_of_all_lanes_reads_are_neighbours() -> None:
+    source, combine = operands("one row")
+    exchange = plan_reduce(Reduce((source,), 0, combine)).exchange
+    assert exchange is not None and not exchange.is_by_slot
+    assert (exchange.element_stride, exchange.slot_stride) == (4, 1)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -113,10 +113,9 @@ def _publish(
     members: Sequence[int],
 ) -> None:
     """Write partials of this thread to its warp's slots: one lane per element does."""
-    slots = exchange.slots
-    images = [element * slots for element in exchange.warp_elements]
+    images = [element * exchange.element_stride for element in exchange.warp_elements]
     for slot_bit, warp_bit in enumerate(exchange.warp_bits):
-        images[warp_bit] |= 1 << slot_bit
+        images[warp_bit] |= exchange.slot_stride << slot_bit
     with emit.when(_is_first(emit, exchange.idle_lanes, exchange.idle_warps)):
         _write_slots(emit, exchange, dict(enumerate(partials)), types, scratch, members, images)
 
@@ -132,7 +131,7 @@ def by_first_warps(
     """Partials that `find` makes of the slots, by lanes that all have the same elements: one warp of those that share
     an element does it, and passes on what its first lane has found."""
     others = exchange.idle_warps | sum(1 << bit for bit in exchange.warp_bits)
-    warps = [element * exchange.slots for element in exchange.warp_elements]
+    warps = [element * exchange.element_stride for element in exchange.warp_elements]
     with emit.when(_is_first(emit, 0, others)):
         found = dict(zip(members, find()))
         emit.warp_barrier()  # The other lanes have read the first slot.
@@ -163,24 +162,51 @@ def _write_slots(
 ) -> None:
     """Write partials, by their numbers, to slots of their elements: what each bit of the warp adds (XOR) to the slot's
     number is given."""
-    slots = exchange.slots
-    lanes = [element * slots for element in exchange.lane_elements]
+    lanes = [element * exchange.element_stride for element in exchange.lane_elements]
+    writers = sorted({*exchange.writers} & {*members})
     for position, type_ in enumerate(types):
         size = storage_bytes(type_)
         place = thread_offset(
             emit, emit.shared_pointer(scratch + exchange.offsets[position]), lanes, warps, size
         )
-        for writer in sorted({*exchange.writers} & {*members}):
-            address = place.address(emit, exchange.elements[writer] * slots * size)
-            store_vector(emit, address, [partials[writer][position]], type_)
+        for run in exchange.runs(writers, VECTOR_BYTES // size if exchange.is_by_slot else 1):
+            address = place.address(emit, exchange.elements[run[0]] * exchange.element_stride * size)
+            store_vector(emit, address, [partials[writer][position] for writer in run], type_)
 
 
 def collect(
     emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, members: Sequence[int]
 ) -> list[list[Partial]]:
     """For each of some partials of this thread, what all slots of its element hold, in the order of the axis."""
+    if exchange.is_by_slot:
+        return _collect_runs(emit, exchange, types, scratch, members)
     lanes = [element * exchange.slots for element in exchange.lane_elements]
     return _read_slots(emit, exchange, types, scratch, members, lanes, exchange.slots)
+
+
+def _collect_runs(
+    emit: Emitter, exchange: Exchange, types: Sequence[Type], scratch: int, members: Sequence[int]
+) -> list[list[Partial]]:
+    """The same where the elements of a slot are neighbours: vectors of elements, slot by slot."""
+    columns: list[dict[int, list[str]]] = []
+    for type_, offset in zip(types, exchange.offsets):
+        size = storage_bytes(type_)
+        place = thread_offset(
+            emit,
+            emit.shared_pointer(scratch + offset),
+            exchange.lane_elements,
+            exchange.warp_elements,
+            size,
+        )
+        columns.append({})
+        for run in exchange.runs(members, VECTOR_BYTES // size):
+            own = [exchange.elements[member] for member in run]
+            for slot in range(exchange.slots):
+                at = (own[0] + slot * exchange.slot_stride) * size
+                found = load_vector(emit, place.address(emit, at), len(run), type_)
+                for element, register in zip(own, found):
+                    columns[-1].setdefault(element, []).append(register)
+    return [list(zip(*(column[exchange.elements[member]] for column in columns))) for member in members]
 
 
 def collect_by_lane(

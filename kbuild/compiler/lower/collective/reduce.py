@@ -197,7 +197,7 @@ def _over_slots(combine: Combine, exchange: Exchange, partials: list[Partial]) -
 def _goes_by_lane(combine: Combine, exchange: Exchange) -> bool:
     """Whether it costs less that each lane reads one slot, and lanes combine them by shuffles, than that each thread reads
     and combines them all.  The lanes have to hold the same elements."""
-    if any(exchange.lane_elements):
+    if exchange.is_by_slot or any(exchange.lane_elements):
         return False
     function = function_cost(combine.block)
     reads = sum(-(-exchange.slots * storage_bytes(type_) // VECTOR_BYTES) for type_ in combine.types)

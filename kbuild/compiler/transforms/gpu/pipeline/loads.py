@@ -27,6 +27,7 @@ from kbuild.compiler.ops.tensor import (
     GridDependencyWait,
     Join,
     Load,
+    Reduce,
     Reshape,
     Split,
     Trans,
@@ -76,15 +77,38 @@ def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
     return feeding or (candidates if without_dots else [])
 
 
+def recurrent_loads(loop: For) -> list[Load]:
+    """The loads that a loop without dots, of which each iteration waits for a reduction, should have an iteration early:
+    all that may be, of tensors and of single values.
+
+    Such a loop goes through a sequence that a program keeps to itself, and its programs are few: nothing else hides
+    the time that its loads take.
+    """
+    ops = list(loop.body.walk())
+    if any(isinstance(op, (*_ORDERED, *EXPENSIVE)) for op in ops) or not any(
+        isinstance(op, Reduce) for op in ops
+    ):
+        return []
+    return [op for op in loop.body if isinstance(op, Load) and _is_plain(op) and _is_apart(loop, op)]
+
+
 def reads_plain_tile(load: Load) -> bool:
-    """Whether a load gives a tensor that may be read earlier: it is not volatile, and its bounds are in its mask."""
+    """Whether a load gives a tensor that may be read earlier."""
     type_ = load.result.type
-    return not load.volatile and not load.boundary_check and isinstance(type_, TensorType) and type_.rank > 0
+    return _is_plain(load) and isinstance(type_, TensorType) and type_.rank > 0
+
+
+def _is_plain(load: Load) -> bool:
+    """Whether a load is not volatile, and has its bounds in its mask."""
+    return not load.volatile and not load.boundary_check
 
 
 def _is_candidate(loop: For, load: Load) -> bool:
-    if not reads_plain_tile(load):
-        return False
+    return reads_plain_tile(load) and _is_apart(loop, load)
+
+
+def _is_apart(loop: For, load: Load) -> bool:
+    """Whether a load's address can be known early, is another one in each iteration, and is not written to."""
     if may_be_written(load.ptr, loop) or (
         load.other is not None and backward_slice(loop, [load.other]) is None
     ):

@@ -12,6 +12,9 @@ do.
                                                             }
                                                             ttg.async_wait {num = 0}
 
+A loop without dots whose iterations wait for reductions has its loads an iteration early in registers, where they are
+few: `recurrent_loads`.
+
 What a dot by scalar fma reads in another order than memory has it goes through registers instead of a copy: see
 `scalar_dots`.
 
@@ -28,7 +31,7 @@ from typing import NamedTuple
 from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.core import Func, Module, Op, Value
 from kbuild.compiler.ir.passes import gpu_pass
-from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width
+from kbuild.compiler.ir.types import MemDescType, bit_width, layout_of
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.tensor import Load
 from kbuild.compiler.transforms._support.carried import drop_dead_carried
@@ -47,6 +50,7 @@ from kbuild.compiler.transforms.gpu.pipeline.loads import (
     has_only_sums_in_place,
     last_sum_in_place,
     pipelined_loads,
+    recurrent_loads,
 )
 from kbuild.compiler.transforms.gpu.pipeline.schedule import (
     MIN_STAGES,
@@ -62,13 +66,16 @@ MIN_TMA_TRIPS = 4
 """Iterations from which on a loop is worth the time that it takes to fetch tensor maps and set up mbarriers."""
 MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
+MAX_RECURRENT_REGISTERS = 16
+"""The same for a loop without dots."""
 
 
 @gpu_pass
 def pipeline(module: Module, target: Target, stages: int = 0) -> None:
     """Pipeline the innermost loops by their `num_stages`, else the function's; `stages` overrides both."""
     for func in module.functions.values():
-        chosen = []
+        chosen: list[tuple[For, list[Load], int]] = []
+        recurrent: list[tuple[For, list[Load]]] = []
         for op in func.body.walk():
             if isinstance(op, For):
                 own = op.num_stages if op.num_stages is not None else func.attrs.get("num_stages", 1)
@@ -80,6 +87,8 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
                 )
                 if loads:
                     chosen.append((op, loads, wanted))
+                elif wanted >= MIN_STAGES:
+                    recurrent.append((op, _held(recurrent_loads(op), MAX_RECURRENT_REGISTERS)))
         info = AxisInfo(func) if chosen else None
         plans = [
             (loop, _plan(func, loop, loads, wanted, target, info))
@@ -90,7 +99,11 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
         for loop, plan in pipelined:
             expand(loop, plan.schedule, plan.tiles, plan.maps)
             loop.num_stages = 1
-        if pipelined:
+        recurrent = [(loop, held) for loop, held in recurrent if held]
+        for loop, held in recurrent:
+            expand(loop, make_schedule(loop, [], held, MIN_STAGES), {}, {})
+            loop.num_stages = 1
+        if pipelined or recurrent:
             drop_dead_carried(func)
         for loop, plan in pipelined:
             keep_in_shared_memory(loop, plan.kept)
@@ -135,7 +148,7 @@ def _plan(
     kept = invariant_tiles(loop, loads) if loop.num_stages is not None and tiles and not by_tma else {}
     can_wait_ahead = not by_tma and not is_short(loop, target)
     room = _fit(func, loop, tiles, kept, num_stages, target, can_wait_ahead)
-    held = _held([load for load in loads if load not in tiles])
+    held = _held([load for load in loads if load not in tiles], MAX_HELD_REGISTERS)
     if room.num_stages < MIN_STAGES or not (tiles or held):
         return None
     maps = {load: add_tensor_map(func, load, tile) for load, tile in tiles.items()} if by_tma else {}
@@ -196,11 +209,11 @@ def _fit(
     return _Room(num_stages, lagging, {}, issue_after=last_dot)
 
 
-def _held(loads: list[Load]) -> list[Load]:
-    """The loads that the hardware cannot copy, if registers are enough to have them early."""
+def _held(loads: list[Load], most: int) -> list[Load]:
+    """The loads that come into registers, if so many are enough to have them early."""
     registers = 0
     for load in loads:
-        type_ = load.result.type
-        assert isinstance(type_, TensorType) and type_.layout is not None
-        registers += -(-len(type_.layout.unique_registers()) * bit_width(type_) // 32)
-    return loads if registers <= MAX_HELD_REGISTERS else []
+        layout = layout_of(load.result.type)
+        count = 1 if layout is None else len(layout.unique_registers())
+        registers += -(-count * bit_width(load.result.type) // 32)
+    return loads if registers <= most else []

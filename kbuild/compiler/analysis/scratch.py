@@ -238,7 +238,7 @@ def _reduce_divided(op: Reduce, divisions: int) -> ReducePlan:
         groups=tuple(tuple(sorted(groups[element], key=flats.__getitem__)) for element in partials),
         steps=tuple(steps),
         kept=tuple(number.values()),
-        exchange=None if exchange is None else _arranged(exchange, [bit_width(src.type) for src in op.srcs]),
+        exchange=exchange,
         results=_reduced_registers(result, tuple(number)),
     )
 
@@ -461,7 +461,7 @@ def _exchange(
         start = -(-start // REGION_ALIGNMENT) * REGION_ALIGNMENT
         offsets.append(start)
         start += (numbered.numel << len(warp_bits)) * storage_bytes(value.type)
-    return Exchange(
+    exchange = Exchange(
         warp_bits=tuple(warp_bits),
         writers=writers,
         elements=elements,
@@ -474,3 +474,4 @@ def _exchange(
         bytes=start,
         size=numbered.numel,
     )
+    return _arranged(exchange, [bit_width(value.type) for value in values])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Block, Op, Value
 from kbuild.compiler.ir.traits import Trait
-from kbuild.compiler.ir.types import TensorType
+from kbuild.compiler.ir.types import TensorType, is_float
 from kbuild.compiler.ops.control import Call, For, If, While, Yield
 from kbuild.compiler.ops.gpu import (
     AsyncWait,
@@ -30,6 +30,7 @@ from kbuild.compiler.ops.tensor import (
     Reduce,
     Reshape,
     Split,
+    Store,
     Trans,
 )
 
@@ -78,18 +79,24 @@ def pipelined_loads(loop: For, without_dots: bool) -> list[Load]:
 
 
 def recurrent_loads(loop: For) -> list[Load]:
-    """The loads that a loop without dots, of which each iteration waits for a reduction, should have an iteration early:
+    """The loads that a loop without dots should have an iteration early, where each iteration waits for the one before:
     all that may be, of tensors and of single values.
 
     Such a loop goes through a sequence that a program keeps to itself, and its programs are few: nothing else hides
     the time that its loads take.
     """
     ops = list(loop.body.walk())
-    if any(isinstance(op, (*_ORDERED, *EXPENSIVE)) for op in ops) or not any(
-        isinstance(op, Reduce) for op in ops
-    ):
+    if any(isinstance(op, (*_ORDERED, *EXPENSIVE)) for op in ops) or not _is_recurrent(loop, ops):
         return []
     return [op for op in loop.body if isinstance(op, Load) and _is_plain(op) and _is_apart(loop, op)]
+
+
+def _is_recurrent(loop: For, ops: Sequence[Op]) -> bool:
+    """Whether iterations reduce, or store what they carry on: sums alone are stored behind the loop."""
+    if any(isinstance(op, Reduce) for op in ops):
+        return True
+    carries = any(is_float(value.type) for value in loop.carried)
+    return carries and any(isinstance(op, Store) for op in ops)
 
 
 def reads_plain_tile(load: Load) -> bool:

@@ -107,6 +107,17 @@ def test_their_copies_land_before_they_are_read() -> None:
         np.testing.assert_array_equal(left_in("c", made, given, timing=timing), a @ b)
 
 
+def test_where_not_all_tiles_fit_twice_some_are_copied_early() -> None:
+    """Two of 64 KB: one has two buffers, the other one."""
+    made = compiled(128, 128, False, 2)
+    assert sorted(buffers_of(ops(parse_module(made.asm["ttgir"]), LocalAlloc)), key=bool) == [None, 2]
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 4, shape).astype(np.float32) for shape in ((128, 384), (384, 128)))
+    given = {"first": np.zeros(1, np.int32), "a": a, "b": b, "c": np.zeros((128, 128), np.float32), "K": 384}
+    for timing in ("late", "early"):
+        np.testing.assert_array_equal(left_in("c", made, given, timing=timing), a @ b)
+
+
 @pytest.mark.parametrize(
     ("stages", "columns", "buffers", "order"),
     [

@@ -20,11 +20,13 @@ from kbuild.compiler.ops.gpu import (
 )
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import (
+    Atomic,
     Barrier,
     Broadcast,
     Dot,
     ExpandDims,
     GridDependencyWait,
+    InlineAsm,
     Join,
     Load,
     Reduce,
@@ -86,9 +88,18 @@ def recurrent_loads(loop: For) -> list[Load]:
     the time that its loads take.
     """
     ops = list(loop.body.walk())
-    if any(isinstance(op, (*_ORDERED, *EXPENSIVE)) for op in ops) or not _is_recurrent(loop, ops):
+    if any(isinstance(op, (*_ORDERED, *EXPENSIVE)) or _may_wait(op) for op in ops) or not _is_recurrent(
+        loop, ops
+    ):
         return []
     return [op for op in loop.body if isinstance(op, Load) and _is_plain(op) and _is_apart(loop, op)]
+
+
+def _may_wait(op: Op) -> bool:
+    """Whether what other programs have written may be read behind an operation, and not before."""
+    if isinstance(op, InlineAsm):
+        return not op.pure
+    return isinstance(op, Atomic) and bool(op.result.users)
 
 
 def _is_recurrent(loop: For, ops: Sequence[Op]) -> bool:

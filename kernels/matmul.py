@@ -160,7 +160,7 @@ def matmul_kernel(
 ):
     """A is M×K, B is K×N, C is M×N, each with any strides (in elements); sums are in fp32.
 
-    A tile has BLOCK_M rows, a power of two, and BLOCK_N columns, any multiple of 16 up to 256.  There is a program
+    A tile has BLOCK_M rows, a power of two, and BLOCK_N columns, any multiple of 8 up to 256.  There is a program
     for each tile, or, if PERSISTENT, any number of programs that share the tiles.
     GROUP_M is the number of rows in a group of `grouped_tile`; 0 for a grid of rows and columns.  The
     programs of a cluster have tiles below each other, so that they share B's."""

@@ -15,7 +15,7 @@ from kbuild.aot.manifest.model import Manifest, Value
 from tests.emulator.driver.costs.calls import Rival, taken, value_of
 
 ROOT = Path(__file__).resolve().parents[3]
-ROWS = (1, 20, 40, 64, 100, 128, 136, 200, 256, 300, 512, 520, 704, 1000, 2048, 3000, 4096, 8192)
+ROWS = (1, 20, 40, 64, 100, 128, 136, 200, 256, 300, 512, 520, 704, 1000, 2048, 2400, 3000, 4096, 8192)
 RIVALS: dict[tuple[str, str], list[Rival]] = {}
 
 

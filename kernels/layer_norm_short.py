@@ -80,41 +80,11 @@ def layer_norm_short_kernel(
     whole = count >= ROWS if APART else False
     if whole:
         layer_norm_of_rows(
-            x,
-            y,
-            weight,
-            bias,
-            mean,
-            rstd,
-            stride_x,
-            stride_y,
-            n_cols,
-            eps,
-            first,
-            count,
-            BLOCK,
-            ROWS,
-            LEAST,
-            EARLY,
-            True,
-        )
+            x, y, weight, bias, mean, rstd, stride_x, stride_y, n_cols, eps, first, count,
+            BLOCK, ROWS, LEAST, EARLY, True,
+        )  # fmt: skip
     else:
         layer_norm_of_rows(
-            x,
-            y,
-            weight,
-            bias,
-            mean,
-            rstd,
-            stride_x,
-            stride_y,
-            n_cols,
-            eps,
-            first,
-            count,
-            BLOCK,
-            ROWS,
-            LEAST,
-            EARLY,
-            False,
-        )
+            x, y, weight, bias, mean, rstd, stride_x, stride_y, n_cols, eps, first, count,
+            BLOCK, ROWS, LEAST, EARLY, False,
+        )  # fmt: skip

@@ -31,8 +31,8 @@ REGION_ALIGNMENT = 16
 """Bytes; the regions of several values start at multiples of it, so that vector accesses are aligned."""
 CAPTURE_BYTES = 8
 """Bytes for each value that the parts of a `ttg.warp_specialize` get by shared memory."""
-VECTOR_BITS = 128
-"""Of the widest access to shared memory."""
+VECTOR_BYTES = 16
+"""Bytes of the widest access to shared memory."""
 TENSOR_MAP_BYTES = 128
 """Bytes of a tensor map, which is put together in shared memory."""
 
@@ -252,7 +252,7 @@ def _arranged(exchange: Exchange, bits: Sequence[int]) -> Exchange:
 
 def _reading(exchange: Exchange, bits: int) -> int:
     """Wavefronts in which a warp reads all slots of its elements of the first round."""
-    most, lanes = max(1, VECTOR_BITS // bits), exchange.lane_elements
+    most, lanes = max(1, 8 * VECTOR_BYTES // bits), exchange.lane_elements
     members = exchange.rounds[0]
     if exchange.is_by_slot:
         runs = exchange.runs(members, most)

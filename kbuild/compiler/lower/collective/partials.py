@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kbuild.compiler.analysis.scratch import Exchange, storage_bytes
+from kbuild.compiler.analysis.scratch import VECTOR_BYTES, Exchange, storage_bytes
 from kbuild.compiler.ir.commutes import commutes
 from kbuild.compiler.ir.core import Block, Value
 from kbuild.compiler.ir.types import Type, element_of
@@ -22,8 +22,6 @@ from kbuild.compiler.lower.memory.shared_memory import load_vector, store_vector
 
 Partial = tuple[str, ...]
 Finder = Callable[[], list[Partial]]
-VECTOR_BYTES = 16
-"""Bytes of the widest access to shared memory."""
 
 
 class Combine:

@@ -12,12 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kbuild.compiler.analysis.scratch import Exchange, LaneStep, ReducePlan, plan_reduce, storage_bytes
+from kbuild.compiler.analysis.scratch import (
+    VECTOR_BYTES,
+    Exchange,
+    LaneStep,
+    ReducePlan,
+    plan_reduce,
+    storage_bytes,
+)
 from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import Type
 from kbuild.compiler.lower.collective.partials import (
-    VECTOR_BYTES,
     Combine,
     Partial,
     by_first_warps,

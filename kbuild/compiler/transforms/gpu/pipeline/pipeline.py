@@ -149,7 +149,9 @@ def _plan(
     can_wait_ahead = not by_tma and not is_short(loop, target)
     room = _fit(func, loop, tiles, kept, num_stages, target, can_wait_ahead)
     while room.num_stages < MIN_STAGES and len(tiles) > 1:  # The largest stays where it is.
-        del tiles[max(tiles, key=lambda load: tiles[load].tile_bytes)]
+        largest = max(tiles, key=lambda load: tiles[load].tile_bytes)
+        obstacles[largest] = f"shared memory has no room for {MIN_STAGES} of its tiles"
+        del tiles[largest]
         room = _fit(func, loop, tiles, {}, num_stages, target, can_wait_ahead)
     held = _held([load for load in loads if load not in tiles], MAX_HELD_REGISTERS)
     if room.num_stages < MIN_STAGES or not (tiles or held):

@@ -49,6 +49,22 @@ def test_same_meaning_for_every_trip_count(tile: tuple[int, int, int], stages: i
         np.testing.assert_array_equal(*found_and_expected(module, tile, k), f"k = {k}")
 
 
+def test_where_not_all_tiles_fit_twice_the_largest_is_no_copy() -> None:
+    """Of two tiles of 64 KB, which do not fit twice, TMA brings one early and one where it is read."""
+    artifact = compiled((128, 128, 128), MIN_STAGES, a="*fp32:16", b="*fp32:16", c="*fp32:16")
+    module = parse_module(artifact.asm["ttgir"])
+    assert [note.split(": ")[1] for note in module.kernel.attrs["tma"]] == [
+        f"shared memory has no room for {MIN_STAGES} of its tiles",
+        "by b_map",
+        "by a_map",
+    ]
+    generator = np.random.default_rng(7)
+    a, b = (generator.integers(-2, 3, (size, LARGEST)).astype(np.float32) for size in (ROWS, COLUMNS))
+    out = np.full((ROWS, 96), np.nan, np.float32)
+    interp.run(module, [a, b, out, ROWS, COLUMNS, 200, LARGEST, LARGEST, 96], (1, 1))
+    np.testing.assert_array_equal(out[:, :COLUMNS], a[:, :200] @ b[:, :200].T)
+
+
 def test_a_missing_wait_shows() -> None:
     tile = (64, 64, 64)
     module = parse_module(compiled(tile, 3).asm["ttgir"])

@@ -204,6 +204,39 @@ def test_half_precision_travels_in_words():
     assert "prmt" not in text and "cvt.rn.bf16.f32" not in text
 
 
+def test_bytes_stay_in_words():
+    body = RANGE + pointers("x", "i8") + pointers("y", "i8") + pointers("z", "f16")
+    body += """
+      %v: tensor<1024xi8, #b> = tt.load %x_p
+      %f: tensor<1024xf8E4M3FN, #b> = tt.bitcast %v
+      %h: tensor<1024xf16, #b> = arith.extf %f
+      tt.store %y_p, %v
+      tt.store %z_p, %h
+    """
+    aligned = ", ".join(
+        f"%{name} {{divisibility = 16}}" for name in ("x: !tt.ptr<i8>", "y: !tt.ptr<i8>", "z: !tt.ptr<f16>")
+    )
+    text = ptx(body, aligned, "sm_90")
+    assert_in_order(text, ["ld.global.b32", "cvt.rn.f16x2.e4m3x2", "st.global.v2.b32"])
+    assert not re.search(r"\b(prmt|or|shl|mul.wide)\.\w+", text.partition("ld.global")[2])
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_halves_of_words_are_computed_together(type_: str):
+    body = RANGE + pointers("x", type_)
+    body += f"""
+      %v: tensor<1024x{type_}, #b> = tt.load %x_p
+      %c: tensor<1024x{type_}, #b> = arith.constant {{value = 3.0}}
+      %w: tensor<1024x{type_}, #b> = arith.mulf %v, %c
+      %s: tensor<1024x{type_}, #b> = arith.addf %w, %v
+      tt.store %x_p, %s
+    """
+    text = ptx(body, f"%x: !tt.ptr<{type_}> {{divisibility = 16}}", "sm_90")
+    used = re.findall(r"\b(?:fma|mul|add)\.[\w.]*16\w*", text)
+    assert sorted(used) == [f"add.{type_}x2"] * 4 + [f"mul.{type_}x2"] * 4
+    assert "mov.b32 \t{" not in text and "prmt" not in text
+
+
 def test_single_elements_of_16_bits_are_stored_from_registers_as_wide():
     """ptxas would clear the upper halves of 32-bit registers first, an instruction for each store."""
     body = MASK + pointers("x", "f16") + pointers("y", "bf16")

@@ -178,6 +178,17 @@ def test_every_code_is_scaled_by_every_scale(form: str, dtype: tl.dtype, fast: b
         np.testing.assert_array_equal(result[~nan], wanted[~nan])
 
 
+def test_two_elements_are_scaled_by_an_instruction() -> None:
+    constants = {"FORM": "e2m1", "BYTES": 128, "WIDTH": 256, "DTYPE": tl.bfloat16, "FAST": False}
+    signature = {"x": "*u8:16", "s": "*u8", "out": "*u16:16"}
+    made = kbuild.compile(scaled_codes, signature=signature, constexprs=constants, target="sm_90", stop="ptx")
+    text = made.asm["ptx"]
+    per_thread = 16 * 256 // 128
+    assert text.count("mul.bf16x2") == per_thread  # Two for each pair.
+    assert "mul.bf16 " not in text and "mov.b32 \t{" not in text
+    assert text.count("selp.b16") <= 2  # A NaN for each scale.
+
+
 def test_formats_and_shapes_are_checked() -> None:
     signature = dict.fromkeys(("a", "sa", "b", "sb"), "*u8") | {"out": "*fp32"}
     given = {"FA": "e3m0", "FB": "e4m3", "AM": 32, "AK": 64, "BK": 64, "BN": 16, "HAS_SB": True, "PACK": True}

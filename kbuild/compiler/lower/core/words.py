@@ -35,10 +35,10 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
             int(_as_integer(emit, register, element, f"i{bits}")) & (1 << bits) - 1 for register in registers
         ]
         return str(sum(part << bits * place for place, part in enumerate(parts)))
+    known = known_place(emit, registers, bits)
+    if known is not None and len(registers) * bits == 32:
+        return emit.shift(known[0], -known[1])
     if len(registers) == 2 and bits == 16:
-        packed = emit.packed.get((registers[0], registers[1]))
-        if packed is not None:
-            return packed
         pair = f"<2 x {kind}>"
         low = emit.instruction(f"insertelement {pair} poison, {kind} {registers[0]}, i32 0")
         both = emit.instruction(f"insertelement {pair} {low}, {kind} {registers[1]}, i32 1")
@@ -65,11 +65,24 @@ def from_word(emit: Emitter, word: str, type_: Type, count: int | None = None) -
         pair = f"<2 x {kind}>"
         vector = emit.instruction(f"bitcast i32 {word} to {pair}")
         halves = [emit.instruction(f"extractelement {pair} {vector}, i32 {index}") for index in range(count)]
-        if count == 2:
-            emit.packed[halves[0], halves[1]] = word
+        emit.places.update((half, (word, 16 * index)) for index, half in enumerate(halves))
         return halves
     parts = [emit.instruction(f"trunc i32 {emit.shift(word, -8 * index)} to i8") for index in range(count)]
+    if element != I1:
+        emit.places.update((part, (word, 8 * index)) for index, part in enumerate(parts))
     return [_from_integer(emit, part, element, "i8") for part in parts]
+
+
+def known_place(emit: Emitter, registers: Sequence[str], bits: int) -> tuple[str, int] | None:
+    """The word that registers are neighbouring bits of, in order, and the first of the bits."""
+    first = emit.places.get(registers[0])
+    if first is None:
+        return None
+    word, start = first
+    follow = all(
+        emit.places.get(register) == (word, start + bits * place) for place, register in enumerate(registers)
+    )
+    return first if follow else None
 
 
 def to_words(emit: Emitter, registers: Sequence[str], type_: Type) -> list[str]:

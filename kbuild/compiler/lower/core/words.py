@@ -43,6 +43,8 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
         low = emit.instruction(f"insertelement {pair} poison, {kind} {registers[0]}, i32 0")
         both = emit.instruction(f"insertelement {pair} {low}, {kind} {registers[1]}, i32 1")
         return emit.instruction(f"bitcast {pair} {both} to i32")
+    if len(registers) == 4 and all(emit.places.get(register, ("", 1))[1] % 8 == 0 for register in registers):
+        return _gathered(emit, registers)
     word = "0"
     for position, register in enumerate(registers):
         integer = _as_integer(emit, register, element, f"i{bits}")
@@ -52,6 +54,25 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
             moved = str((int(integer) & (1 << bits) - 1) << bits * position)
         word = emit.or_(word, moved)
     return word
+
+
+def _gathered(emit: Emitter, registers: Sequence[str]) -> str:
+    """Four bytes of any words, as a word: two at a time."""
+    places = [emit.places[register] for register in registers]
+    words = list(dict.fromkeys(word for word, _ in places))
+    if len(words) > 2:
+        low, high = (_gathered(emit, [*registers[start : start + 2]] * 2) for start in (0, 2))
+        return _chosen_bytes(emit, low, high, 0x5410)
+    chosen = [4 * words.index(word) + start // 8 for word, start in places]
+    return _chosen_bytes(
+        emit, words[0], words[-1], sum(byte << 4 * place for place, byte in enumerate(chosen))
+    )
+
+
+def _chosen_bytes(emit: Emitter, first: str, second: str, selector: int) -> str:
+    """Bytes of two words, numbered from the lowest of the first, by the selector's digits."""
+    operands = [("i32", first), ("i32", second), ("i32", str(selector))]
+    return emit.call("llvm.nvvm.prmt", "i32", operands)
 
 
 def from_word(emit: Emitter, word: str, type_: Type, count: int | None = None) -> list[str]:

@@ -39,14 +39,13 @@ def _scaled(x, scale, form: tl.constexpr, k_pack: tl.constexpr, dtype: tl.conste
     known: tl.constexpr = form in ("e2m1", "e4m3", "e5m2", "bf16", "fp16")
     tl.static_assert(known, "formats of tl.dot_scaled are e2m1, e4m3, e5m2, bf16 and fp16")
     if form == "e2m1":
-        wide = _fp4(x) if k_pack else tl.trans(_fp4(tl.trans(x)))
+        wide = _fp4(x, dtype) if k_pack else tl.trans(_fp4(tl.trans(x), dtype))
     elif form == "e4m3":
-        wide = x.to(tl.float8e4nv, bitcast=True)
+        wide = x.to(tl.float8e4nv, bitcast=True).to(dtype)
     elif form == "e5m2":
-        wide = x.to(tl.float8e5, bitcast=True)
+        wide = x.to(tl.float8e5, bitcast=True).to(dtype)
     else:
-        wide = x
-    wide = wide.to(dtype)
+        wide = x.to(dtype)
     if scale is None:
         return wide
     else:
@@ -56,30 +55,37 @@ def _scaled(x, scale, form: tl.constexpr, k_pack: tl.constexpr, dtype: tl.conste
         tl.static_assert(
             fits, "tl.dot_scaled needs a scale for every 32 elements along K: K / 32 columns of them"
         )
-        codes = scale.to(tl.uint8, bitcast=True)
-        if dtype == tl.bfloat16:
-            factor = (codes.to(tl.uint16) << 7).to(tl.bfloat16, bitcast=True)
-        else:
-            factor = (codes.to(tl.uint32) << 23).to(tl.float32, bitcast=True).to(tl.float16)
-        scaled = wide * _spread(factor, rows, groups)
-        if fast_math:
-            return scaled
-        else:
-            return tl.where(_spread(codes, rows, groups) == 255, float("nan"), scaled)
+        factor = _factor(scale.to(tl.uint8, bitcast=True), dtype, fast_math)
+        # Each factor 32 times, one after the other.
+        spread = tl.broadcast_to(factor[:, :, None], (rows, groups, 32))
+        return wide * tl.reshape(spread, (rows, groups * 32))
 
 
 @kbuild.jit
-def _spread(x, rows: tl.constexpr, groups: tl.constexpr):
-    """Each element 32 times, one after the other."""
-    return tl.reshape(tl.broadcast_to(x[:, :, None], (rows, groups, 32)), (rows, groups * 32))
+def _factor(codes, dtype: tl.constexpr, fast_math: tl.constexpr):
+    """Scales as numbers; 255, which is none, unless `fast_math` leaves it infinite."""
+    if dtype == tl.bfloat16:
+        factor = (codes.to(tl.uint16) << 7).to(tl.bfloat16, bitcast=True)
+    else:
+        factor = (codes.to(tl.uint32) << 23).to(tl.float32, bitcast=True).to(tl.float16)
+    if fast_math:
+        return factor
+    else:
+        return tl.where(codes == 255, float("nan"), factor)
 
 
 @kbuild.jit
-def _fp4(x):
-    """The two numbers of each byte, the one in the lower bits first, as bf16: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and
+def _fp4(x, dtype: tl.constexpr):
+    """The two numbers of each byte, the one in the lower bits first, in 16 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and
     their negatives."""
-    codes = tl.interleave(x & 15, (x >> 4) & 15).to(tl.uint16)
-    size = codes & 7
-    # From 1 on the bits are those of bf16, two of exponent and one of mantissa, with another bias.
-    bits = tl.where(size > 1, (((size >> 1) + 126) << 7) | ((size & 1) << 6), size * 0x3F00)
-    return (bits | ((codes >> 3) << 15)).to(tl.bfloat16, bitcast=True)
+    # Both to the upper ends of the halves of a word: the signs are in place.
+    spread = x.to(tl.uint8, bitcast=True).to(tl.uint32) * 0x01001000
+    # Two bits of exponent and one of mantissa are a number of the wide type with another bias, 0.5 a subnormal one.
+    if dtype == tl.bfloat16:
+        word = (spread & 0x80008000) | ((spread >> 6) & 0x01C001C0)
+        rebase: tl.constexpr = 2.0**126
+    else:
+        word = (spread & 0x80008000) | ((spread >> 3) & 0x0E000E00)
+        rebase: tl.constexpr = 2.0**14
+    halves = tl.interleave(word.to(tl.uint16), (word >> 16).to(tl.uint16))
+    return halves.to(dtype, bitcast=True) * rebase

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+import kbuild
+import kbuild.language as tl
 from kbuild.compiler.lower.core.emit import LAZY_DEPTH
 from kbuild.compiler.lower.memory.global_memory import MIN_PIECES
+from kbuild.emulator import load, run
 from tests.compiler.lower.kernels import RANGE, assert_in_order, llir, pointers, ptx
 
 X = "%x: !tt.ptr<f32> {divisibility = 16}"
@@ -202,6 +206,61 @@ def test_half_precision_travels_in_words():
     text = ptx(body, "%x: !tt.ptr<f16> {divisibility = 16}, %y: !tt.ptr<bf16> {divisibility = 16}")
     assert_in_order(text, ["ld.global.v2.b32", "cvt.f32.f16", "cvt.rn.bf16x2.f32", "st.global.v2.b32"])
     assert "prmt" not in text and "cvt.rn.bf16.f32" not in text
+
+
+def test_bytes_stay_in_words():
+    body = RANGE + pointers("x", "i8") + pointers("y", "i8") + pointers("z", "f16")
+    body += """
+      %v: tensor<1024xi8, #b> = tt.load %x_p
+      %f: tensor<1024xf8E4M3FN, #b> = tt.bitcast %v
+      %h: tensor<1024xf16, #b> = arith.extf %f
+      tt.store %y_p, %v
+      tt.store %z_p, %h
+    """
+    aligned = ", ".join(
+        f"%{name} {{divisibility = 16}}" for name in ("x: !tt.ptr<i8>", "y: !tt.ptr<i8>", "z: !tt.ptr<f16>")
+    )
+    text = ptx(body, aligned, "sm_90")
+    assert_in_order(text, ["ld.global.b32", "cvt.rn.f16x2.e4m3x2", "st.global.v2.b32"])
+    assert not re.search(r"\b(prmt|or|shl|mul.wide)\.\w+", text.partition("ld.global")[2])
+
+
+@kbuild.jit
+def interleaved(x, out):
+    i = tl.arange(0, 512)
+    first = tl.interleave(tl.load(x + i), tl.load(x + 512 + i))
+    second = tl.interleave(tl.load(x + 1024 + i), tl.load(x + 1536 + i))
+    tl.store(out + tl.arange(0, 2048), tl.interleave(first, second))
+
+
+def test_bytes_of_several_words_are_gathered_two_at_a_time():
+    signature = {"x": "*u8:16", "out": "*u8:16"}
+    made = kbuild.compile(interleaved, signature=signature, target="sm_80", stop="ptx")
+    text = made.asm["ptx"]
+    # A thread has a word of each row: four words of four bytes each, of which the first two come from two words each.
+    assert text.count("prmt.b32") == 3 * 4
+    assert not re.search(
+        r"\b(or|shl|mul.wide)\.\w+", text.partition("ld.global")[2].partition("st.global")[0]
+    )
+    x = np.random.default_rng(3).integers(0, 256, 2048).astype(np.uint8)
+    report = run(load(text, "interleaved"), None, (1,), 4, made.metadata.shared, [x, np.zeros_like(x)])
+    np.testing.assert_array_equal(report.outputs[1], x.reshape(4, 512)[[0, 2, 1, 3]].T.ravel())
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_halves_of_words_are_computed_together(type_: str):
+    body = RANGE + pointers("x", type_)
+    body += f"""
+      %v: tensor<1024x{type_}, #b> = tt.load %x_p
+      %c: tensor<1024x{type_}, #b> = arith.constant {{value = 3.0}}
+      %w: tensor<1024x{type_}, #b> = arith.mulf %v, %c
+      %s: tensor<1024x{type_}, #b> = arith.addf %w, %v
+      tt.store %x_p, %s
+    """
+    text = ptx(body, f"%x: !tt.ptr<{type_}> {{divisibility = 16}}", "sm_90")
+    used = re.findall(r"\b(?:fma|mul|add)\.[\w.]*16\w*", text)
+    assert sorted(used) == [f"add.{type_}x2"] * 4 + [f"mul.{type_}x2"] * 4
+    assert "mov.b32 \t{" not in text and "prmt" not in text
 
 
 def test_single_elements_of_16_bits_are_stored_from_registers_as_wide():

@@ -8,7 +8,10 @@ import kbuild.language as tl
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.interp import decode
 from kbuild.compiler.ir.types import F8E4M3FN, F8E5M2
+from kbuild.compiler.library.scaled import _scaled
+from kbuild.emulator import load, run
 from kbuild.errors import KbuildError
+from tests.zoo.case import bf16
 
 M, N, K = 32, 16, 64
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -109,6 +112,81 @@ def test_a_scale_of_255_is_no_number() -> None:
         PACK=True,
     )
     assert np.isnan(out[3]).all() and (np.delete(out, 3, 0) == 65).all()
+
+
+@kbuild.jit
+def scaled_codes(
+    x,
+    s,
+    out,
+    FORM: tl.constexpr,
+    BYTES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    DTYPE: tl.constexpr,
+    FAST: tl.constexpr,
+):
+    rows, groups = tl.program_id(0) * 16 + tl.arange(0, 16), tl.arange(0, WIDTH // 32)
+    codes = tl.load(x + rows[:, None] * BYTES + tl.arange(0, BYTES)[None, :])
+    scale = tl.load(s + rows[:, None] * (WIDTH // 32) + groups[None, :])
+    wide = _scaled(codes, scale, FORM, True, DTYPE, FAST)
+    tl.store(out + rows[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], wide.to(tl.uint16, bitcast=True))
+
+
+def scaled_exactly(values: np.ndarray, scales: np.ndarray, dtype: object, fast: bool) -> np.ndarray:
+    """The bits of numbers, each with each scale, rounded once."""
+    factors = np.ldexp(1.0, scales.astype(int) - 127)
+    factors[0], factors[255] = 0, np.inf if fast else np.nan
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == tl.bfloat16:
+            # No product has more bits than an f32, nor is one less than its least.
+            return bf16((factors[:, None] * values).astype(np.float32)).data
+        return (factors.astype(np.float16)[:, None] * values).astype(np.float16).view(np.uint16)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("dtype", [tl.bfloat16, tl.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("form", ["e2m1", "e4m3", "e5m2"])
+def test_every_code_is_scaled_by_every_scale(form: str, dtype: tl.dtype, fast: bool) -> None:
+    if form == "e2m1":
+        numbers = np.arange(32, dtype=np.uint8) & 15
+        line, values = numbers[::2] | numbers[1::2] << 4, FP4[numbers]
+    else:
+        line = np.arange(256, dtype=np.uint8)
+        values = decode(line, {"e4m3": F8E4M3FN, "e5m2": F8E5M2}[form]).astype(np.float64)
+    width, scales = len(values), np.arange(256, dtype=np.uint8)
+    given = [np.tile(line, (256, 1)), np.tile(scales[:, None], (1, width // 32))]
+    constants = {"FORM": form, "BYTES": len(line), "WIDTH": width, "DTYPE": dtype, "FAST": fast}
+    wanted = scaled_exactly(values, scales, dtype, fast)
+    out = np.zeros((256, width), np.uint16)
+    scaled_codes.interpret[16](*given, out, **constants)
+    results = [out]
+    for arch in ("sm_80", "sm_90"):
+        signature = {"x": "*u8:16", "s": "*u8", "out": "*u16:16"}
+        made = kbuild.compile(
+            scaled_codes, signature=signature, constexprs=constants, target=arch, stop="ptx"
+        )
+        arrays = [*given, np.zeros_like(out)]
+        program = load(made.asm["ptx"], "scaled_codes")
+        written = run(program, None, (16,), 4, made.metadata.shared, arrays).outputs[2]
+        assert written is not None
+        results.append(written)
+    infinity = 0x7F80 if dtype == tl.bfloat16 else 0x7C00
+    for result in results:
+        # Which NaN it is does not matter: a dot gives the same for all.
+        nan = wanted & 0x7FFF > infinity
+        np.testing.assert_array_equal(result & 0x7FFF > infinity, nan)
+        np.testing.assert_array_equal(result[~nan], wanted[~nan])
+
+
+def test_two_elements_are_scaled_by_an_instruction() -> None:
+    constants = {"FORM": "e2m1", "BYTES": 128, "WIDTH": 256, "DTYPE": tl.bfloat16, "FAST": False}
+    signature = {"x": "*u8:16", "s": "*u8", "out": "*u16:16"}
+    made = kbuild.compile(scaled_codes, signature=signature, constexprs=constants, target="sm_90", stop="ptx")
+    text = made.asm["ptx"]
+    per_thread = 16 * 256 // 128
+    assert text.count("mul.bf16x2") == per_thread  # Two for each pair.
+    assert "mul.bf16 " not in text and "mov.b32 \t{" not in text
+    assert text.count("selp.b16") <= 2  # A NaN for each scale.
 
 
 def test_formats_and_shapes_are_checked() -> None:

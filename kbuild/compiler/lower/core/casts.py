@@ -27,13 +27,23 @@ from kbuild.compiler.ir.types import (
 )
 from kbuild.compiler.lower.core.emit import Chunk, Emitter
 from kbuild.compiler.lower.core.literals import constant, float_bits, llvm_type
-from kbuild.compiler.lower.core.words import from_word, to_word
+from kbuild.compiler.lower.core.words import from_word, known_place, to_word
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.errors import CompileError, InternalError
 
 Convert = Callable[[int], str]
 """Register index → the converted register."""
 _PTX_NAME = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
+_F8_TO_BF16 = """{{
+.reg .b16 low, high;
+.reg .b32 halves, first, second;
+cvt.rn.f16x2.{} halves, $1;
+mov.b32 {{low, high}}, halves;
+cvt.f32.f16 first, low;
+cvt.f32.f16 second, high;
+cvt.rn.bf16x2.f32 $0, second, first;
+}}"""
+"""Two at a time; LLVM would find nothing to improve, and takes a third longer for the instructions."""
 
 
 def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Sequence[str]:
@@ -71,7 +81,12 @@ def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) ->
     if isinstance(old, IntType) and isinstance(new, IntType) and register[0] != "%" and old != I1:
         value = int(register) & (1 << old.bits) - 1 if opcode == "zext" else int(register)
         return constant(value, new)
-    return emit.instruction(f"{opcode} {kinds[0]} {register} to {kinds[1]}")
+    result = emit.instruction(f"{opcode} {kinds[0]} {register} to {kinds[1]}")
+    if kinds[0] == "i32" and opcode == "trunc":
+        emit.places.setdefault(result, emit.places.get(register, (register, 0)))
+    elif opcode == "bitcast" and register in emit.places:
+        emit.places.setdefault(result, emit.places[register])
+    return result
 
 
 def _to_integer(emit: Emitter, opcode: str, register: str, kind: str, new: IntType) -> str:
@@ -129,9 +144,9 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
     native = emit.target.has("fp8_conversion")
     if old == F8E4M3B15 and new == F16:
         return lambda i: _unpack_e4b15(emit, source, i)
+    if old in _PTX_NAME and new in (F16, BF16) and native:
+        return by_pairs(emit, lambda i: _unpack_f8(emit, source, old, new, i))
     if old in FLOATS8 and new == F16:
-        if native:
-            return _by_pairs(emit, lambda i: _unpack_f8(emit, source, old, i))
         return lambda i: (_e5m2_to_f16 if old == F8E5M2 else _e4m3_to_f16)(emit, source[i])
     if new in FLOATS8 and old == F32:
         if native:
@@ -140,12 +155,12 @@ def _direct(emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType
     if old in FLOATS8 or new in FLOATS8 or (BF16 in (old, new) and F32 not in (old, new)):
         return None
     if old == F32 and new in (F16, BF16) and len(source) > 1:
-        return _by_pairs(emit, lambda i: _pack_16(emit, source, new, i))
+        return by_pairs(emit, lambda i: _pack_16(emit, source, new, i))
     opcode = "fpext" if new.bits > old.bits else "fptrunc"
     return lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(new)}")
 
 
-def _by_pairs(emit: Emitter, make: Callable[[int], tuple[str, str]]) -> Convert:
+def by_pairs(emit: Emitter, make: Callable[[int], tuple[str, str]]) -> Convert:
     """A conversion that makes two registers at once, and each pair once where it is written."""
     known: dict[tuple[int, Chunk], tuple[str, str]] = {}
 
@@ -158,38 +173,43 @@ def _by_pairs(emit: Emitter, make: Callable[[int], tuple[str, str]]) -> Convert:
     return convert
 
 
-def _neighbours(source: Sequence[str], index: int) -> tuple[str, str]:
+def neighbours(source: Sequence[str], index: int) -> tuple[str, str]:
     """The even-numbered register of the pair that `index` is in, and the odd one (the same again at an odd
     end)."""
     return source[index & ~1], source[min(index | 1, len(source) - 1)]
 
 
 def _pack_16(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> tuple[str, str]:
-    low, high = _neighbours(source, index)
+    low, high = neighbours(source, index)
     pair = f"<2 x {llvm_type(new)}>"
     name = "llvm.nvvm.ff2f16x2.rn" if new == F16 else "llvm.nvvm.ff2bf16x2.rn"
     packed = emit.call(name, pair, [("float", high), ("float", low)])
     first, second = (emit.instruction(f"extractelement {pair} {packed}, i32 {part}") for part in (0, 1))
-    if (first, second) not in emit.packed:
-        emit.packed[first, second] = emit.instruction(f"bitcast {pair} {packed} to i32")
+    word = emit.instruction(f"bitcast {pair} {packed} to i32")
+    emit.places.update({first: (word, 0), second: (word, 16)})
     return first, second
 
 
 def _pack_f8(emit: Emitter, source: Sequence[str], new: FloatType, index: int) -> str:
-    low, high = _neighbours(source, index)
+    low, high = neighbours(source, index)
     template = f"cvt.rn.satfinite.{_PTX_NAME[new]}.f32 $0, $1, $2;"
     word = emit.asm(template, "=h,f,f", [("float", high), ("float", low)], ["i16"])[0]
     return emit.instruction(f"trunc i16 {emit.shift(word, -8 if index & 1 else 0, 'i16')} to i8")
 
 
-def _unpack_f8(emit: Emitter, source: Sequence[str], old: FloatType, index: int) -> tuple[str, str]:
-    low, high = _neighbours(source, index)
-    wide = [emit.instruction(f"zext i8 {register} to i16") for register in (low, high)]
-    word = emit.or_(wide[0], emit.shift(wide[1], 8, "i16"), "i16")
-    packed = emit.asm(f"cvt.rn.f16x2.{_PTX_NAME[old]} $0, $1;", "=r,h", [("i16", word)], ["i32"])[0]
-    pair = emit.instruction(f"bitcast i32 {packed} to <2 x half>")
-    first, second = (emit.instruction(f"extractelement <2 x half> {pair}, i32 {part}") for part in (0, 1))
-    emit.packed[first, second] = packed
+def _unpack_f8(
+    emit: Emitter, source: Sequence[str], old: FloatType, new: FloatType, index: int
+) -> tuple[str, str]:
+    low, high = neighbours(source, index)
+    known = known_place(emit, (low, high), 8)
+    if known is not None:
+        word = emit.instruction(f"trunc i32 {emit.shift(known[0], -known[1])} to i16")
+    else:
+        wide = [emit.instruction(f"zext i8 {register} to i16") for register in (low, high)]
+        word = emit.or_(wide[0], emit.shift(wide[1], 8, "i16"), "i16")
+    template = f"cvt.rn.f16x2.{_PTX_NAME[old]} $0, $1;" if new == F16 else _F8_TO_BF16.format(_PTX_NAME[old])
+    packed = emit.asm(template, "=r,h", [("i16", word)], ["i32"])[0]
+    first, second = from_word(emit, packed, new)
     return first, second
 
 

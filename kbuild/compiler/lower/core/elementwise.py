@@ -25,10 +25,11 @@ from kbuild.compiler.ir.types import (
     element_of,
 )
 from kbuild.compiler.layout.linear import axis_bits
-from kbuild.compiler.lower.core.casts import cast_registers
+from kbuild.compiler.lower.core.casts import by_pairs, cast_registers, neighbours
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import constant, llvm_type
 from kbuild.compiler.lower.core.lowering import lower
+from kbuild.compiler.lower.core.words import from_word, known_place, to_word
 from kbuild.compiler.lower.math.functions import has_math, math_function
 from kbuild.compiler.lower.math.real import Real
 from kbuild.compiler.lower.memory.global_memory import axis_info
@@ -51,6 +52,8 @@ _IN_F32 = (
     rows.ClampF,
 )
 """Rows that 16-bit types compute in f32, besides mathematical functions; each is rounded once, at the end."""
+_PACKED = (rows.AddF, rows.SubF, rows.MulF)
+"""Rows that take two 16-bit floats in an instruction."""
 _ROUNDINGS = (rows.Floor, rows.Ceil, rows.TruncateF, rows.RoundEven, rows.Round)
 
 
@@ -78,6 +81,10 @@ def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
         return emit.lazy(
             len(sources[0]), lambda index: _through_f32(emit, op, apply, element, [s[index] for s in sources])
         )
+    if len(sources[0]) > 1 and _has_packed_form(emit, op, element):
+        return emit.lazy(
+            len(sources[0]), by_pairs(emit, lambda index: _pair(emit, op, element, sources, index))
+        )
     same = _equal_registers(emit, op)
 
     def make(index: int) -> str:
@@ -90,6 +97,29 @@ def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
 
     registers = emit.lazy(len(sources[0]), make)
     return registers
+
+
+def _has_packed_form(emit: Emitter, op: rows.Elementwise, element: Type) -> bool:
+    return isinstance(op, _PACKED) and (
+        element == F16 or (element == BF16 and emit.target.has("bf16_arithmetic"))
+    )
+
+
+def _pair(
+    emit: Emitter, op: rows.Elementwise, element: Type, sources: Sequence[Sequence[str]], index: int
+) -> tuple[str, str]:
+    """Two neighbouring results: by one instruction where an operand is a word already, and two where all would have to
+    be packed first."""
+    pairs, opcode, kind = [neighbours(source, index) for source in sources], type(op).llvm, llvm_type(element)
+    if not any(known_place(emit, pair, 16) for pair in pairs):
+        low, high = (emit.instruction(f"{opcode} {kind} {', '.join(half)}") for half in zip(*pairs))
+        return low, high
+    words = [
+        emit.instruction(f"bitcast i32 {to_word(emit, pair, element)} to <2 x {kind}>") for pair in pairs
+    ]
+    both = emit.instruction(f"{opcode} <2 x {kind}> {', '.join(words)}")
+    low, high = from_word(emit, emit.instruction(f"bitcast <2 x {kind}> {both} to i32"), element)
+    return low, high
 
 
 def _equal_registers(emit: Emitter, op: rows.Elementwise) -> Sequence[int]:
@@ -223,7 +253,12 @@ def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str
         count = unsigned(int(b), bits)
         if count >= bits and not arithmetic:
             return "0"
-        return emit.instruction(f"{op.llvm} {kind} {a}, {min(count, bits - 1)}")
+        result = emit.instruction(f"{op.llvm} {kind} {a}, {min(count, bits - 1)}")
+        if isinstance(op, rows.ShRUI) and kind == "i32":
+            emit.places.setdefault(
+                result, (a, count)
+            )  # What is cut from it, from its lowest bits on, is of `a`.
+        return result
     if bits < 16:
         wide = emit.instruction(f"{'sext' if arithmetic else 'zext'} {kind} {a} to i16")
         shifted = _shift(emit, op, I16, wide, emit.instruction(f"zext {kind} {b} to i16"))

@@ -35,14 +35,16 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
             int(_as_integer(emit, register, element, f"i{bits}")) & (1 << bits) - 1 for register in registers
         ]
         return str(sum(part << bits * place for place, part in enumerate(parts)))
+    known = known_place(emit, registers, bits)
+    if known is not None and len(registers) * bits == 32:
+        return emit.shift(known[0], -known[1])
     if len(registers) == 2 and bits == 16:
-        packed = emit.packed.get((registers[0], registers[1]))
-        if packed is not None:
-            return packed
         pair = f"<2 x {kind}>"
         low = emit.instruction(f"insertelement {pair} poison, {kind} {registers[0]}, i32 0")
         both = emit.instruction(f"insertelement {pair} {low}, {kind} {registers[1]}, i32 1")
         return emit.instruction(f"bitcast {pair} {both} to i32")
+    if len(registers) == 4 and all(emit.places.get(register, ("", 1))[1] % 8 == 0 for register in registers):
+        return _gathered(emit, registers)
     word = "0"
     for position, register in enumerate(registers):
         integer = _as_integer(emit, register, element, f"i{bits}")
@@ -52,6 +54,25 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
             moved = str((int(integer) & (1 << bits) - 1) << bits * position)
         word = emit.or_(word, moved)
     return word
+
+
+def _gathered(emit: Emitter, registers: Sequence[str]) -> str:
+    """Four bytes of any words, as a word: two at a time."""
+    places = [emit.places[register] for register in registers]
+    words = list(dict.fromkeys(word for word, _ in places))
+    if len(words) > 2:
+        low, high = (_gathered(emit, [*registers[start : start + 2]] * 2) for start in (0, 2))
+        return _chosen_bytes(emit, low, high, 0x5410)
+    chosen = [4 * words.index(word) + start // 8 for word, start in places]
+    return _chosen_bytes(
+        emit, words[0], words[-1], sum(byte << 4 * place for place, byte in enumerate(chosen))
+    )
+
+
+def _chosen_bytes(emit: Emitter, first: str, second: str, selector: int) -> str:
+    """Bytes of two words, numbered from the lowest of the first, by the selector's digits."""
+    operands = [("i32", first), ("i32", second), ("i32", str(selector))]
+    return emit.call("llvm.nvvm.prmt", "i32", operands)
 
 
 def from_word(emit: Emitter, word: str, type_: Type, count: int | None = None) -> list[str]:
@@ -65,11 +86,24 @@ def from_word(emit: Emitter, word: str, type_: Type, count: int | None = None) -
         pair = f"<2 x {kind}>"
         vector = emit.instruction(f"bitcast i32 {word} to {pair}")
         halves = [emit.instruction(f"extractelement {pair} {vector}, i32 {index}") for index in range(count)]
-        if count == 2:
-            emit.packed[halves[0], halves[1]] = word
+        emit.places.update((half, (word, 16 * index)) for index, half in enumerate(halves))
         return halves
     parts = [emit.instruction(f"trunc i32 {emit.shift(word, -8 * index)} to i8") for index in range(count)]
+    if element != I1:
+        emit.places.update((part, (word, 8 * index)) for index, part in enumerate(parts))
     return [_from_integer(emit, part, element, "i8") for part in parts]
+
+
+def known_place(emit: Emitter, registers: Sequence[str], bits: int) -> tuple[str, int] | None:
+    """The word that registers are neighbouring bits of, in order, and the first of the bits."""
+    first = emit.places.get(registers[0])
+    if first is None:
+        return None
+    word, start = first
+    follow = all(
+        emit.places.get(register) == (word, start + bits * place) for place, register in enumerate(registers)
+    )
+    return first if follow else None
 
 
 def to_words(emit: Emitter, registers: Sequence[str], type_: Type) -> list[str]:

@@ -14,17 +14,19 @@ the wrong one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from kbuild.compiler.ir.builder import Builder
-from kbuild.compiler.ir.core import Value
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, dot_operand, in_pairs, wgmma_accumulator, wgmma_shared
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
-from kbuild.compiler.ops.tensor import Dot, Load, Trans
+from kbuild.compiler.ops.tensor import Dot, Join, Load, Reshape, Trans
 from kbuild.compiler.transforms._support.layout_flow import (
     converted,
     held_layout,
@@ -198,24 +200,42 @@ def _along_k(shape: tuple[int, ...], bits: int) -> LinearLayout:
 
 def _loaded_minor_axis(value: Value) -> int | None:
     """The axis along which a computed operand is contiguous, as what it is computed from was loaded: it will have the
-    layout of that load, where it still has the default one.  None where nothing of its shape was loaded."""
-    work, seen = [value], set[Value]()
+    layout of that load, where it still has the default one.  None where nothing of its elements was loaded."""
+    work, seen = [(value, tuple(range(tensor_type(value).rank)))], set[Value]()
     while work:
-        source = without_conversions(work.pop())
+        source, axes = work.pop()  # Along the operand's axes lie these of the value that it is computed from.
+        source = without_conversions(source)
         if source in seen:
             continue
         seen.add(source)
-        if isinstance(source.op, Load):
-            return minor_axis(held_layout(source))
-        if source.op is not None and source.op.has(Trait.ELEMENTWISE):
-            operands = (each for each in source.op.operands if isinstance(each.type, TensorType))
-            work += [each for each in operands if tensor_type(each).shape == tensor_type(value).shape]
+        op = source.op
+        if isinstance(op, Load):
+            return axes[minor_axis(held_layout(source))]
+        if isinstance(op, Trans):
+            work.append((op.src, tuple(axes[op.order.index(axis)] for axis in range(len(axes)))))
+        elif isinstance(op, Reshape):
+            work.append((op.src, tuple(axes[axis] for axis in _axes_after(op))))
+        elif isinstance(op, Join):
+            work.append((op.lhs, axes[:-1]))
+        elif op is not None and op.has(Trait.ELEMENTWISE):
+            operands = (each for each in op.operands if isinstance(each.type, TensorType))
+            shape = tensor_type(source).shape
+            work += [(each, axes) for each in operands if tensor_type(each).shape == shape]
     return None
 
 
+def _axes_after(op: Reshape) -> Iterator[int]:
+    """For each axis before a reshape, the one along which its neighbours lie afterwards."""
+    before, after = tensor_type(op.src).shape, tensor_type(op.result).shape
+    for axis in range(len(before)):
+        distance = prod(before[axis + 1 :])
+        yield next((place for place in range(len(after)) if prod(after[place + 1 :]) <= distance), 0)
+
+
 def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups, target: Target) -> bool:
-    """Whether a left operand is computed next to its dot, from registers, or is loaded once before the dot's
-    loop and takes few of them."""
+    """Whether a left operand is loaded once before the dot's loop and takes few registers, or is computed next to its dot,
+    from registers: from the result of another, or where the loop's copies leave in shared memory what it is computed
+    from.  What a thread loads and computes outside of loops it stores, and the instruction reads it from there."""
     op = without_conversions(a).op
     if op is None:
         return False
@@ -228,7 +248,24 @@ def stays_in_registers(a: Value, dot: Dot, groups: WarpGroups, target: Target) -
             and not loop.warp_specialize
             and words <= target.thresholds.invariant_operand_registers
         )
-    return op.parent is dot.parent and (op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot))
+    if op.parent is not dot.parent or not (op.has(Trait.ELEMENTWISE) or isinstance(op, Dot | WarpGroupDot)):
+        return False
+    can_be_stored = groups.atom.any_order and operand_tile(a, 0, groups.atom) is not None
+    return isinstance(dot.parent_op, For) or not can_be_stored or _is_made_by_dot(op)
+
+
+def _is_made_by_dot(op: Op) -> bool:
+    """Whether the result of a dot takes part in what an operation computes element by element."""
+    work, seen = [op], {op}
+    for maker in work:
+        if isinstance(maker, Dot | WarpGroupDot):
+            return True
+        if maker.has(Trait.ELEMENTWISE):
+            sources = (without_conversions(operand).op for operand in maker.operands)
+            fresh = [source for source in sources if source is not None and source not in seen]
+            seen.update(fresh)
+            work += fresh
+    return False
 
 
 def behind_transpose(value: Value) -> tuple[Value, tuple[int, ...] | None]:

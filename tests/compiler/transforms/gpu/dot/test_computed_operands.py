@@ -1,9 +1,12 @@
 """Operands that are computed from what was loaded: they lie in shared memory as that did in global memory."""
 
 import numpy as np
+import pytest
 
 import kbuild
 import kbuild.language as tl
+from kbuild.compiler.interp import decode
+from kbuild.compiler.ir.types import F8E5M2
 from tests.emulator.artifacts import left_in
 
 M, N, K = 64, 128, 64
@@ -48,3 +51,58 @@ def test_numbers_of_four_bits_are_stored_side_by_side():
     c = left_in("c", artifact, given)
     right = a.astype(float) @ (digits.astype(np.float16) * scales).astype(float)
     np.testing.assert_allclose(c, right, rtol=1e-3, atol=1e-2)
+
+
+@kbuild.jit
+def scaled(
+    a, sa, b, sb, c, FORM: tl.constexpr, A_ALONG_K: tl.constexpr, B_ALONG_K: tl.constexpr, BYTES: tl.constexpr
+):
+    """A·B, whose elements have scales, for every 32 along k; A and B are contiguous along k or not."""
+    m, n, k, g = tl.arange(0, 64), tl.arange(0, 128), tl.arange(0, BYTES), tl.arange(0, 2)
+    left = tl.load(a + (m[:, None] * BYTES + k[None, :] if A_ALONG_K else k[None, :] * 64 + m[:, None]))
+    right = tl.load(b + (n[None, :] * BYTES + k[:, None] if B_ALONG_K else k[:, None] * 128 + n[None, :]))
+    left_scale = tl.load(sa + m[:, None] * 2 + g[None, :])
+    right_scale = tl.load(sb + n[:, None] * 2 + g[None, :])
+    total = tl.dot_scaled(left, left_scale, FORM, right, right_scale, FORM)
+    tl.store(c + m[:, None] * 128 + n[None, :], total)
+
+
+@pytest.mark.parametrize("a_along_k", [False, True])
+@pytest.mark.parametrize("b_along_k", [False, True])
+@pytest.mark.parametrize("form", ["e2m1", "e5m2"])
+def test_scaled_operands_are_stored_side_by_side(form: str, a_along_k: bool, b_along_k: bool):
+    """In the order of what was loaded, also behind a transpose and where elements were joined; both are in shared memory."""
+    size = K // 2 if form == "e2m1" else K
+    artifact = kbuild.compile(
+        scaled,
+        signature={"a": "*u8:16", "sa": "*u8:16", "b": "*u8:16", "sb": "*u8:16", "c": "*fp32:16"},
+        constexprs={"FORM": form, "A_ALONG_K": a_along_k, "B_ALONG_K": b_along_k, "BYTES": size},
+        target="sm_90",
+        num_warps=4,
+    )
+    text = artifact.asm["ptx"]
+    assert "wgmma" in text and "ldmatrix" not in text
+    # Alone are the scales, one or two for a thread.
+    assert text.count("st.shared.b16") <= 4
+    rng = np.random.default_rng(5)
+    codes = [rng.integers(0x30, 0x48, (rows, size)).astype(np.uint8) for rows in (64, 128)]
+    scales = [rng.integers(125, 130, (rows, 2)).astype(np.uint8) for rows in (64, 128)]
+    given = {
+        "a": codes[0] if a_along_k else np.ascontiguousarray(codes[0].T),
+        "sa": scales[0],
+        "b": codes[1] if b_along_k else np.ascontiguousarray(codes[1].T),
+        "sb": scales[1],
+        "c": np.zeros((64, 128), np.float32),
+    }
+    c = left_in("c", artifact, given)
+    fours = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    left, right = (
+        (
+            decode(each, F8E5M2).astype(float)
+            if form == "e5m2"
+            else fours[np.stack([each & 15, each >> 4], axis=-1)].reshape(len(each), K)
+        )
+        * np.repeat(2.0 ** (scale.astype(int) - 127), 32, 1)
+        for each, scale in zip(codes, scales)
+    )
+    np.testing.assert_allclose(c, left @ right.T, rtol=1e-5)

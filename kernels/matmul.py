@@ -37,6 +37,14 @@ def grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M: tl.constexpr):
 
 
 @triton.jit
+def whole_tile(tile, size, BLOCK: tl.constexpr):
+    """Where a tile that has a program of its own begins along one axis.  The last one begins earlier where it would reach
+    beyond the end, for it is faster to read as much as the programs beside it do: docs/performance.md.  Two programs
+    then make some rows, and write the same bytes there."""
+    return tl.maximum(tl.minimum(tile * BLOCK, size - BLOCK), 0)
+
+
+@triton.jit
 def store_part(matrix, values, rows, columns, M, N):
     """Stores a tile of C, as far as it is inside."""
     c, stride_cm, stride_cn = matrix
@@ -53,7 +61,7 @@ def powers_of_two(columns):
 
 @triton.jit
 def sums_of_tile(
-    tile,
+    corner,
     left,
     right,
     shape,
@@ -64,30 +72,31 @@ def sums_of_tile(
     BLOCK_K: tl.constexpr,
     SPECIALIZE: tl.constexpr,
 ):
-    """The sums of one tile of C, in fp32, over `first` to `last` along K, where the pointers of A and B begin: a tuple
-    of blocks.  A matrix is a pointer with its two strides.
+    """The sums of the tile of C whose first row and column are `corner`, in fp32, over `first` to `last` along K, where
+    the pointers of A and B begin: a tuple of blocks.  A matrix is a pointer with its two strides.
 
     Blocks have powers of two of rows and columns.  A tile is as many of them side by side as BLOCK_N takes, which
     share their rows, and so the loads of A: the compiler makes one instruction of their dots where that is faster.
 
     SPECIALIZE asks for warp specialization: a warp of its own, the producer, issues the loads, and runs ahead
     of the warps that multiply, into the next tile as well."""
-    tile_m, tile_n = tile
+    first_row, first_column = corner
     a, stride_am, stride_ak = left
     b, stride_bk, stride_bn = right
     M, N, K = shape
     PARTS: tl.constexpr = powers_of_two(BLOCK_N)
-    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    rows = first_row + tl.arange(0, BLOCK_M)
     depth = tl.arange(0, BLOCK_K)
-    # At the edges a tile reaches beyond A and B.  What it computes there is not stored, so a program of one
-    # tile wraps around and reads other rows and columns instead: cheaper than a mask.  A program of several
-    # tiles has to mask: it stores between its reads, for all the compiler knows to the memory that it reads.
+    # A tile may reach beyond A and B, that of a program of its own where it is larger than they are.  What it
+    # computes there is not stored, so such a program wraps around and reads other rows and columns: cheaper than
+    # a mask.  A program of several tiles has to mask: it stores between its reads, for all the compiler knows to
+    # the memory that it reads.
     in_a = rows < M if SPECIALIZE else tl.full((BLOCK_M,), True, tl.int1)
     rows_of_a = rows if SPECIALIZE else rows % M
     a_tile = a + rows_of_a.to(tl.int64)[:, None] * stride_am + depth[None, :] * stride_ak
     sums, b_tiles, in_b = (), (), ()
     for part in tl.static_range(len(PARTS)):
-        columns = tile_n * BLOCK_N + PARTS[part][0] + tl.arange(0, PARTS[part][1])
+        columns = first_column + PARTS[part][0] + tl.arange(0, PARTS[part][1])
         columns_of_b = columns if SPECIALIZE else columns % N
         b_tiles += (b + depth[:, None] * stride_bk + columns_of_b.to(tl.int64)[None, :] * stride_bn,)
         in_b += (columns < N if SPECIALIZE else tl.full((PARTS[part][1],), True, tl.int1),)
@@ -109,7 +118,7 @@ def sums_of_tile(
 
 @triton.jit
 def matmul_of_tile(
-    tile,
+    corner,
     left,
     right,
     out,
@@ -120,20 +129,20 @@ def matmul_of_tile(
     SPECIALIZE: tl.constexpr,
 ):
     """Makes one tile of C: `sums_of_tile` over all of K, stored."""
-    tile_m, tile_n = tile
+    first_row, first_column = corner
     M, N, K = shape
     PARTS: tl.constexpr = powers_of_two(BLOCK_N)
-    sums = sums_of_tile(tile, left, right, shape, 0, K, BLOCK_M, BLOCK_N, BLOCK_K, SPECIALIZE)
-    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    sums = sums_of_tile(corner, left, right, shape, 0, K, BLOCK_M, BLOCK_N, BLOCK_K, SPECIALIZE)
+    rows = first_row + tl.arange(0, BLOCK_M)
     if SPECIALIZE and len(PARTS) == 1:
         # In two halves, so that the first is being written while the second is rearranged.
         first, second = sums[0].reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
-        near = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // 2)
+        near = first_column + tl.arange(0, BLOCK_N // 2)
         store_part(out, first, rows, near, M, N)
         store_part(out, second, rows, near + BLOCK_N // 2, M, N)
     else:
         for part in tl.static_range(len(PARTS)):
-            columns = tile_n * BLOCK_N + PARTS[part][0] + tl.arange(0, PARTS[part][1])
+            columns = first_column + PARTS[part][0] + tl.arange(0, PARTS[part][1])
             store_part(out, sums[part], rows, columns, M, N)
 
 
@@ -173,8 +182,8 @@ def matmul_kernel(
             tile_m, tile_n = grouped_tile(number, M, N, BLOCK_M * cluster_size, BLOCK_N, GROUP_M)
             if cluster_size > 1:
                 tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
-            tile = (tile_m, tile_n)
-            matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, True)
+            corner = (tile_m * BLOCK_M, tile_n * BLOCK_N)
+            matmul_of_tile(corner, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, True)
     else:
         if cluster_size > 1:
             tile_m, tile_n = tl.program_id(0), tl.program_id(1)
@@ -186,9 +195,9 @@ def matmul_kernel(
             is_tall = tl.cdiv(M, BLOCK_M) > tl.cdiv(N, BLOCK_N)
             tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
             tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
-        tile = (tile_m, tile_n)
+        corner = (whole_tile(tile_m, M, BLOCK_M), whole_tile(tile_n, N, BLOCK_N))
         IS_ONE_BLOCK: tl.constexpr = len(powers_of_two(BLOCK_N)) == 1
-        matmul_of_tile(tile, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, not IS_ONE_BLOCK)
+        matmul_of_tile(corner, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, not IS_ONE_BLOCK)
 
 
 @triton.jit
@@ -234,9 +243,8 @@ def matmul_split_kernel(
     tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     left = (a + first.to(tl.int64) * stride_ak, stride_am, stride_ak)
     right = (b + first.to(tl.int64) * stride_bk, stride_bk, stride_bn)
-    sums = sums_of_tile(
-        (tile_m, tile_n), left, right, (M, N, K), first, last, BLOCK_M, BLOCK_N, BLOCK_K, False
-    )
+    corner = (tile_m * BLOCK_M, tile_n * BLOCK_N)
+    sums = sums_of_tile(corner, left, right, (M, N, K), first, last, BLOCK_M, BLOCK_N, BLOCK_K, False)
     PARTS: tl.constexpr = powers_of_two(BLOCK_N)
     out = (c, 1, stride_cm) if ACROSS else (c, stride_cm, 1)
     place = partial + share.to(tl.int64) * (BLOCK_M * BLOCK_N)
@@ -388,11 +396,11 @@ def linear_kernel(
     elements, and is not read unless HAS_BIAS.  A program makes one tile, without anything in between going
     through memory."""
     tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows = whole_tile(tile_m, M, BLOCK_M) + tl.arange(0, BLOCK_M)
+    columns = whole_tile(tile_n, N, BLOCK_N) + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, BLOCK_K)
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    # Beyond the edges a tile wraps around, as those of `matmul_of_tile` do.
+    # Beyond the edges a tile wraps around, as those of `sums_of_tile` do.
     x_tile = x + (rows % M).to(tl.int64)[:, None] * stride_x + depth[None, :]
     w_tile = w + (columns % N).to(tl.int64)[None, :] * stride_w + depth[:, None]
     for start in range(0, K, BLOCK_K):

@@ -7,11 +7,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kbuild.aot.manifest.expand import Variant, expand_config
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest, Value
+from kbuild.compiler.frontend import build_module
+from kbuild.compiler.interp import run
 from tests.emulator.driver.costs.calls import Rival, taken, value_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -88,7 +91,7 @@ def test_the_model_prices_the_tile_that_is_taken(
         model = modelled(manifest, name, values)
         is_across, parts, tile = model["across"], model["parts"], (model["m"], model["n"])
         ways.add((is_across, parts > 1))
-        if parts > 1 or (is_across and model.get("sooner")):
+        if parts > 1:
             # Their launch says which tile it takes.
             assert not is_across or tile[0] in axis_of(manifest, f"{name}_across_split", "BLOCK_N"), values
             continue
@@ -108,6 +111,7 @@ def test_the_model_prices_the_tile_that_is_taken(
 @pytest.mark.parametrize(
     ("m", "n", "k", "tile"),
     [
+        (200, 5120, 8192, (72, 128)),
         (300, 5120, 13824, (104, 128)),
         (384, 5120, 13824, (128, 128)),
         (520, 7168, 2048, (136, 256)),
@@ -122,3 +126,21 @@ def test_few_rows_are_tiles_of_the_transpose_with_little_beyond_them(
     values = {"M": m, "N": n, "K": k, "num_sms": 132, "stride_bk": strides[0], "stride_bn": strides[1]}
     model = modelled(manifest, "matmul", values)
     assert (model["m"], model["n"]) == tile
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_last_tile_begins_earlier_where_it_has_a_program_of_its_own(persistent: bool) -> None:
+    """Of 21 rows in tiles of 16, the second's program makes the last 16; one of several tiles, those from 16 on.  Of 24
+    columns in one tile of 32, all."""
+    sizes = {"M": 21, "N": 24, "K": 16, "stride_am": 16, "stride_ak": 1, "stride_bk": 24, "stride_bn": 1}
+    sizes |= {"stride_cm": 24, "stride_cn": 1}
+    source = np.random.default_rng(5)
+    a, b = source.standard_normal((21, 16), np.float32), source.standard_normal((16, 24), np.float32)
+    c = np.full((21, 24), np.nan, np.float32)
+    tiles = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 8, "PERSISTENT": persistent}
+    types = dict.fromkeys("abc", "*fp32") | dict.fromkeys(sizes, "i32")
+    module = build_module(f"{ROOT / 'kernels/matmul.py'}:matmul_kernel", types, tiles)
+    run(module, {"a": a, "b": b, "c": c, **sizes}, (2,), programs=[(1, 0, 0)])
+    first = 16 if persistent else 5
+    assert np.isnan(c[:first]).all()
+    assert np.allclose(c[first:], (a @ b)[first:], atol=1e-2)

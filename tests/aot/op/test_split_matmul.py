@@ -101,7 +101,7 @@ def test_the_tiles_of_the_last_round_alone_are_divided(driver, matmul) -> None:
 @pytest.mark.parametrize("is_row_major", [True, False])
 @pytest.mark.parametrize(("m", "n", "parts"), [(136, 128, 3), (136, 384, 1)])
 def test_rows_between_two_tiles_go_across(driver, matmul, m, n, parts, is_row_major) -> None:
-    """As columns of the transpose, whose tiles have 136 or 144 of them, in as many parts as there is room for."""
+    """As columns of the transpose, whose tiles have 136 of them, in as many parts as there is room for."""
     _, launches = product(driver, matmul, m, n, 4096, is_row_major)
     entries = ["matmul_split_kernel", "matmul_parts_kernel"] if parts > 1 else ["matmul_kernel"]
     assert [launch.entry for launch in launches] == entries
@@ -110,8 +110,8 @@ def test_rows_between_two_tiles_go_across(driver, matmul, m, n, parts, is_row_ma
 
 @pytest.mark.parametrize("is_row_major", [True, False])
 def test_of_several_rows_of_tiles_across_the_last_is_divided(driver, matmul, is_row_major) -> None:
-    """824 rows are four of 208 each, with 128 columns: four tiles, of which three are whole."""
-    _, launches = product(driver, matmul, 824, 128, 3072, is_row_major)
+    """800 rows are four of 200 each, with 128 columns: four tiles, of which three are whole."""
+    _, launches = product(driver, matmul, 800, 128, 4096, is_row_major)
     assert [launch.entry for launch in launches] == ["matmul_split_kernel", "matmul_parts_kernel"]
     assert launches[0].grid == (6, 1, 1)
 
@@ -126,8 +126,8 @@ def test_many_tiles_across_are_shared_by_persistent_programs(driver, matmul, n, 
 
 @pytest.mark.parametrize("is_row_major", [True, False])
 def test_rows_of_whole_tiles_across_are_as_few_as_fit(driver, matmul, is_row_major) -> None:
-    """330 rows are three of 112 each."""
-    _, launches = product(driver, matmul, 330, 128, 512, is_row_major)
+    """312 rows are three of 104 each."""
+    _, launches = product(driver, matmul, 312, 128, 512, is_row_major)
     assert [(launch.entry, launch.grid) for launch in launches] == [("matmul_kernel", (1, 3, 1))]
 
 

@@ -208,10 +208,8 @@ class BarrierAnalysis:
         for op in block:
             if op not in self.relevant:
                 continue
-            if isinstance(op, For):
-                state = self._for(op, state)
-            elif isinstance(op, While):
-                state = self._while(op, state)
+            if isinstance(op, For | While):
+                state = self._loop(op, state)
             elif isinstance(op, If):
                 other = self._block(op.else_body, state.copy())
                 state = self._block(op.then_body, state)
@@ -242,8 +240,12 @@ class BarrierAnalysis:
             state.add(State(unfenced=end.unfenced, loaded=end.loaded))
         return state
 
-    def _for(self, loop: For, state: State) -> State:
-        """Walk a loop; with a barrier before it if that saves one inside, or leaves it to a branch."""
+    def _loop(self, loop: For | While, state: State) -> State:
+        """Walk a loop; with a barrier before it if that saves one inside, or leaves it to a branch.
+
+        A loop that waits for another program's flag has to have none inside: its threads may see the flag change at
+        different times, and then run the loop more or less often than each other.
+        """
         self.needed.discard(loop)
         after = self._iterate(loop, state)
         if not state.reads and not state.writes:
@@ -260,26 +262,29 @@ class BarrierAnalysis:
             self.sure -= sure
         return self._iterate(loop, state)
 
-    def _meetings_behind_waits(self, loop: For) -> list[Op]:
+    def _meetings_behind_waits(self, loop: For | While) -> list[Op]:
         """The barriers of a loop that waits for its copies behind its dots: what has landed is seen behind any of them that
         every iteration meets, and not only if the first iteration needs it."""
+        if isinstance(loop, While):
+            return []
         kinds = [type(op) for op in loop.body if isinstance(op, AsyncWait | WarpGroupDot)]
         is_behind = WarpGroupDot in kinds and AsyncWait in kinds[kinds.index(WarpGroupDot) :]
         return [op for op in loop.body if op in self.needed and not op.regions] if is_behind else []
 
-    def _barriers_of(self, loop: For) -> tuple[int, int]:
+    def _barriers_of(self, loop: For | While) -> tuple[int, int]:
         """How many barriers every iteration meets, and all of them."""
-        return sum(op.parent is loop.body for op in self.needed), len(self.needed)
+        return sum(op.parent_op is loop for op in self.needed), len(self.needed)
 
-    def _iterate(self, loop: For, state: State) -> State:
+    def _iterate(self, loop: For | While, state: State) -> State:
+        if isinstance(loop, While):
+            return self._iterate_while(loop, state.copy())
         header = _entering(loop, state)
         while True:
             end = self._block(loop.body, header.copy())
             if not header.add(_around(loop, end)):
                 return _leaving(loop, header)
 
-    def _while(self, loop: While, state: State) -> State:
-        header = state
+    def _iterate_while(self, loop: While, header: State) -> State:
         while True:
             tested = self._block(loop.before, header.copy())
             if not header.add(self._block(loop.after, tested.copy())):

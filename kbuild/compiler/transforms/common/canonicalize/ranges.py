@@ -1,11 +1,17 @@
-"""Comparisons whose outcome follows from how small and how large their operands may be.
+"""Comparisons and divisions of integers, by how small and how large their operands may be.
+
+A comparison may hold for all of them:
 
     scf.for %c0, %c128, %c1 … body(%i: i32)               0 … 127
     arith.muli %i, %c16                                    0 … 2032
     arith.addi of its splat and tt.make_range 0 … 16       0 … 2047
     arith.cmpi, with 2048 {predicate = "slt"}              true
 
-So masks go that keep blocks within a size that their loop does not exceed.
+So masks go that keep blocks within a size that their loop does not exceed.  And what fits 32 bits is divided there,
+which takes a third of the instructions:
+
+    arith.extsi of %n: i32                                 -2³¹ … 2³¹ - 1
+    arith.divsi of i64, tt.get_program_id by it            arith.extsi of an arith.divsi of i32
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from typing import NamedTuple
 from kbuild.compiler.analysis.signs import MOVED
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.rewrite import Rewrites
-from kbuild.compiler.ir.types import IntType, element_of
+from kbuild.compiler.ir.types import I32, IntType, bit_width, element_of, like
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import (
     AddI,
@@ -23,12 +29,15 @@ from kbuild.compiler.ops.elementwise import (
     CmpI,
     Constant,
     DivSI,
+    ExtSI,
+    ExtUI,
     MaxSI,
     MinSI,
     MulI,
     RemSI,
     Select,
     SubI,
+    TruncI,
 )
 from kbuild.compiler.ops.tensor import (
     GetNumPrograms,
@@ -41,7 +50,7 @@ ranges = Rewrites()
 
 _DEEPEST = 16
 """Operations that are followed from a comparison."""
-_MOST = (1 << 31) - 1
+_LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 
 class Limits(NamedTuple):
@@ -62,6 +71,21 @@ def compare_range(op: CmpI) -> Constant | None:
         return None
     holds = _outcome(op.predicate[-2:], left, right)
     return Constant.of(holds, op.results[0].type) if holds is not None else None
+
+
+@ranges.on(DivSI, RemSI)
+def divide_in_32_bits(op: DivSI | RemSI) -> ExtSI | None:
+    """Operands that fit 32 bits have a quotient and a remainder that do, but for that of the least number by -1."""
+    if bit_width(op.lhs.type) <= I32.bits:
+        return None
+    dividend = limits_of(op.lhs)
+    divisor = limits_of(op.rhs) if dividend is not None else None
+    if dividend is None or divisor is None or not (_fits(dividend, I32) and _fits(divisor, I32)):
+        return None
+    if dividend.low == _LEAST and divisor.low <= -1 <= divisor.high:
+        return None
+    narrow = [TruncI(operand, like(operand.type, I32)).result for operand in (op.lhs, op.rhs)]
+    return ExtSI(type(op)(*narrow).result, op.lhs.type)
 
 
 def _outcome(predicate: str, left: Limits, right: Limits) -> bool | None:
@@ -94,13 +118,28 @@ def limits_of(value: Value, depth: int = _DEEPEST) -> Limits | None:
             return Limits(0, _MOST - 1)
         case GetNumPrograms():
             return Limits(1, _MOST)
+        case ExtSI():
+            return limits_of(op.src, depth - 1) or _of_bits(bit_width(op.src.type), True)
+        case ExtUI():
+            found = limits_of(op.src, depth - 1)
+            return found if found is not None and found.low >= 0 else _of_bits(bit_width(op.src.type), False)
     if isinstance(op, MOVED):
         return limits_of(op.operands[0], depth - 1)
     if isinstance(op, Select):
         return _joined(limits_of(op.true_value, depth - 1), limits_of(op.false_value, depth - 1))
     found = _combined(op, depth - 1)
-    fits = found is not None and -(1 << type_.bits - 1) <= found.low <= found.high < 1 << type_.bits - 1
-    return found if fits else None
+    return found if found is not None and _fits(found, type_) else None
+
+
+def _of_bits(bits: int, signed: bool) -> Limits:
+    """Those of all integers of so many bits."""
+    return Limits(-(1 << bits - 1), (1 << bits - 1) - 1) if signed else Limits(0, (1 << bits) - 1)
+
+
+def _fits(limits: Limits, type_: IntType) -> bool:
+    """Whether a signed type has all numbers within the limits."""
+    whole = _of_bits(type_.bits, True)
+    return whole.low <= limits.low and limits.high <= whole.high
 
 
 def _of_induction(value: Value) -> Limits | None:
@@ -127,6 +166,8 @@ def _combined(op: Op, depth: int) -> Limits | None:
         return None
     a = limits_of(op.lhs, depth)
     b = limits_of(op.rhs, depth) if a is not None else None
+    if b is None and isinstance(op, DivSI | RemSI):
+        b = _of_bits(bit_width(op.rhs.type), True)
     if a is None or b is None:
         return None
     match op:
@@ -145,6 +186,10 @@ def _combined(op: Op, depth: int) -> Limits | None:
             return Limits(0, min(a.high, b.high))
         case DivSI() if a.low >= 0 and b.low > 0:
             return Limits(a.low // b.high, a.high // b.low)
-        case RemSI() if a.low >= 0 and b.low > 0:
-            return Limits(0, min(a.high, b.high - 1))
+        case DivSI():
+            largest = max(-a.low, a.high)
+            return Limits(-largest, largest)
+        case RemSI():
+            largest = max(-b.low, b.high, 1) - 1
+            return Limits(max(min(a.low, 0), -largest), min(max(a.high, 0), largest))
     return None

@@ -109,7 +109,16 @@ class _Sharing:
                 layout = _copied_layout(writer, bits) or layout
             tile = MemDescType(type_.shape, type_.element, layout)
             self.tiles[source] = Builder.after_value(source).add(LocalAlloc(tile, source), source.name).result
+            self._replace_equal(source)
         return self.tiles[source]
+
+    def _replace_equal(self, source: Value) -> None:
+        """Let users of equal tiles read the new one, as dots after a loop do whose operands need no conversion."""
+        tile = self.tiles[source]
+        for user in list(source.users):
+            is_equal = isinstance(user, LocalAlloc) and user.result is not tile and user.type == tile.type
+            if is_equal and user.parent is source.block:
+                user.replace_by([tile])
 
 
 def _is_copied(convert: ConvertLayout) -> bool:

@@ -108,8 +108,8 @@ class Emitter:
         self.values: dict[Value, Sequence[str]] = {}
         self.homes: dict[Value, Chunk] = {}
         """The chunks in which values were bound."""
-        self.packed: dict[tuple[str, str], str] = {}
-        """Pairs of 16-bit registers that came out of one 32-bit word, and that word."""
+        self.packed: dict[tuple[str, ...], str] = {}
+        """Elements of 8 or 16 bits that came out of one 32-bit word, all that it holds, and that word."""
         self.parts: dict[tuple[Value, int], tuple[str, int]] = {}
         """Registers of offsets and pointers as a base plus a constant."""
         self.wrapping = WrappingOffsets(func.body)

@@ -35,10 +35,10 @@ def to_word(emit: Emitter, registers: Sequence[str], type_: Type) -> str:
             int(_as_integer(emit, register, element, f"i{bits}")) & (1 << bits) - 1 for register in registers
         ]
         return str(sum(part << bits * place for place, part in enumerate(parts)))
+    packed = emit.packed.get(tuple(registers))
+    if packed is not None:
+        return packed
     if len(registers) == 2 and bits == 16:
-        packed = emit.packed.get((registers[0], registers[1]))
-        if packed is not None:
-            return packed
         pair = f"<2 x {kind}>"
         low = emit.instruction(f"insertelement {pair} poison, {kind} {registers[0]}, i32 0")
         both = emit.instruction(f"insertelement {pair} {low}, {kind} {registers[1]}, i32 1")
@@ -68,8 +68,11 @@ def from_word(emit: Emitter, word: str, type_: Type, count: int | None = None) -
         if count == 2:
             emit.packed[halves[0], halves[1]] = word
         return halves
-    parts = [emit.instruction(f"trunc i32 {emit.shift(word, -8 * index)} to i8") for index in range(count)]
-    return [_from_integer(emit, part, element, "i8") for part in parts]
+    bytes_ = [emit.instruction(f"trunc i32 {emit.shift(word, -8 * index)} to i8") for index in range(count)]
+    parts = [_from_integer(emit, byte, element, "i8") for byte in bytes_]
+    if count == 4:
+        emit.packed[tuple(parts)] = word
+    return parts
 
 
 def to_words(emit: Emitter, registers: Sequence[str], type_: Type) -> list[str]:

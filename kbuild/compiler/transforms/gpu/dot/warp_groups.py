@@ -21,7 +21,7 @@ from kbuild.compiler.ir.core import Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, dot_operand, in_pairs, wgmma_accumulator, wgmma_shared
-from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Load, Trans
@@ -207,7 +207,9 @@ def _loaded_minor_axis(value: Value) -> int | None:
         seen.add(source)
         if isinstance(source.op, Load):
             return minor_axis(held_layout(source))
-        if source.op is not None and source.op.has(Trait.ELEMENTWISE):
+        if isinstance(source.op, If):  # A branch may have zeros instead.
+            work += [block.terminator.operands[source.index] for block in source.op.regions]
+        elif source.op is not None and source.op.has(Trait.ELEMENTWISE):
             operands = (each for each in source.op.operands if isinstance(each.type, TensorType))
             work += [each for each in operands if tensor_type(each).shape == tensor_type(value).shape]
     return None

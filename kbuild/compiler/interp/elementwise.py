@@ -255,7 +255,8 @@ def erf(op: Op, a: Array) -> Array:
 
 @_named
 def round_half_away(op: Op, a: Array) -> Array:
-    return np.copysign(np.floor(np.abs(a) + 0.5), a)
+    whole = np.trunc(a)  # A sum with a half would be rounded, and that of the number below it is one.
+    return whole + np.copysign(np.abs(a - whole) >= 0.5, a)
 
 
 # Conversions

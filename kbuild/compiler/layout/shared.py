@@ -319,7 +319,7 @@ def _best_swizzle(
         if layout not in costs:
             costs[layout] = 0
             for partial in chain(
-                (_read_cost(reader, layout, element_bits) for reader in readers),
+                (read_cost(reader, layout, element_bits) for reader in readers),
                 (wavefronts(writer, layout, element_bits) for writer in writers),
             ):
                 costs[layout] += partial
@@ -357,7 +357,7 @@ def matrix_swizzle(shape: Sequence[int], order: Sequence[int], element_bits: int
     return Swizzle(vector, per_phase, max(1, min(8 // per_phase, columns // vector)))
 
 
-def _read_cost(reader: LinearLayout, shared_layout: LinearLayout, element_bits: int) -> int:
+def read_cost(reader: LinearLayout, shared_layout: LinearLayout, element_bits: int) -> int:
     plan = ldmatrix_fits(reader, shared_layout, element_bits)
     if plan is None:
         return wavefronts(reader, shared_layout, element_bits)

@@ -64,7 +64,7 @@ def as_mask(ctx: BuildContext, mask: Any, pointer: Tensor) -> Tensor | None:
 
 
 def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str) -> Tensor:
-    """A mask or value spread to the shape of the pointers, which never spread themselves."""
+    """A mask or value spread to the shape of the pointers."""
     if value.shape == pointer.shape and (not ctx.explicit_layouts or not value.shape):
         return value
     if not pointer.shape:
@@ -83,6 +83,15 @@ def _like_pointers(ctx: BuildContext, value: Tensor, pointer: Tensor, name: str)
         _, value = places.same_place(ctx, pointer, value, ("pointer", name))
     place = layout_of(pointer.value.type)
     return spread(ctx, value, pointer.shape) if value.shape else splat(ctx, value, pointer.shape, place)
+
+
+def _spread_pointers(ctx: BuildContext, pointer: Tensor, *others: Any) -> Tensor:
+    """The pointers of a load in the shape of a mask, or of what stands in, that has more elements: what stores never do."""
+    for other in others:
+        if isinstance(other, Tensor) and other.shape and pointer.shape and not ctx.explicit_layouts:
+            shape = common_shape(other.shape, pointer.shape)
+            pointer = spread(ctx, pointer, shape) if shape else pointer
+    return pointer
 
 
 _ORDINALS = ("first", "second", "third", "fourth")
@@ -147,6 +156,7 @@ def load(
             "other",
             help="say with mask= where it stands in",
         )
+    pointer = _spread_pointers(ctx, pointer, mask, other)
     mask = as_mask(ctx, mask, pointer)
     is_bool = isinstance(pointer.dtype, PointerDtype) and pointer.dtype.element_ty == INT1
     pointer, element = _bytes_for_bools(ctx, pointer)

@@ -3,15 +3,19 @@ Triton."""
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
 import pytest
 
+import kbuild
+import kbuild.language as tl
 from kbuild.compiler.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, FloatType
 from kbuild.compiler.lower.core.casts import convert_floats
 from kbuild.compiler.lower.core.literals import constant, constant_bits, float_bits
 from kbuild.compiler.ops.elementwise import round_float
+from kbuild.emulator import run as emulate
 from kbuild.errors import CompileError
 from tests.compiler.lower.host import run
 from tests.compiler.lower.kernels import RANGE, pointers, ptx
@@ -138,6 +142,28 @@ def test_narrowing_takes_two_at_a_time(name, arch, instruction, count):
 def test_rounding_toward_zero():
     assert ptx(narrowing("bf16", "rtz"), ALIGNED.format("bf16")).count("cvt.rz.bf16.f32") == 8
     assert ptx(narrowing("f8E5M2", "rtz"), ALIGNED.format("f8E5M2"), "sm_90").count("e5m2x2.f32") == 4
+
+
+@kbuild.jit
+def widened(x, out, N: tl.constexpr, dtype: tl.constexpr):
+    o = tl.arange(0, N)
+    tl.store(out + o, tl.load(x + o).to(dtype).to(tl.float32))
+
+
+@pytest.mark.parametrize("dtype", [tl.float16, tl.bfloat16, tl.float32], ids=str)
+@pytest.mark.parametrize("source", [np.int8, np.uint8])
+@pytest.mark.parametrize("warps", [1, 4])
+def test_every_byte_is_a_number(source, dtype, warps):
+    """Eight or two elements for each thread; the hardware's conversions would take four times as long."""
+    x, out = BYTES.view(source), np.zeros(256, np.float32)
+    signature = {"x": "*i8:16" if source == np.int8 else "*u8:16", "out": "*fp32:16"}
+    artifact = kbuild.compile(
+        widened, signature=signature, constexprs={"N": 256, "dtype": dtype}, num_warps=warps, stop="ptx"
+    )
+    text = artifact.asm["ptx"]
+    report = emulate(text, artifact.metadata.name, (1,), warps, artifact.metadata.shared, [x, out])
+    np.testing.assert_array_equal(report.outputs[1], x.astype(np.float32))
+    assert "prmt" in text and not re.search(r"cvt\.\w+\.\w+\.[su]\d", text)
 
 
 @pytest.mark.parametrize("rounding", ["rtne", "rtz"])

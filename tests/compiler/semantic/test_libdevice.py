@@ -10,6 +10,7 @@ import kbuild.language as tl
 from kbuild.compiler.frontend import build_module
 from kbuild.compiler.ops.tensor import InlineAsm
 from kbuild.compiler.semantic import TABLES
+from kbuild.emulator import run as emulate
 from tests.compiler.lower.host import every_exponent, ulps
 
 
@@ -41,6 +42,27 @@ def test_functions_made_of_others(name, x, right):
     out = np.zeros(8, np.float32)
     apply.interpret[1](x.astype(np.float32), out, name=name, N=8)
     np.testing.assert_allclose(out, right(x.astype(np.float64)), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_halves_are_rounded_away_from_zero(dtype):
+    whole = np.array(
+        [0, 1, 2, 3, 4, 7, 1000, 2.0**22, 2.0**23 - 1, 2.0**23, 2.0**24, 2.0**52, 2.0**60], dtype
+    )
+    halves = (whole + dtype(0.5)).astype(dtype)
+    near = [np.nextafter(halves, dtype(0)), halves, np.nextafter(halves, dtype(np.inf)), whole]
+    x = np.concatenate([*near, [dtype(1e-40), np.inf, np.nan]]).astype(dtype)
+    x = np.concatenate([x, -x])
+    x = np.concatenate([x, np.zeros(128 - len(x), dtype)])
+    right = np.zeros_like(x)
+    type_ = {np.float32: "*fp32", np.float64: "*fp64"}[dtype]
+    artifact = kbuild.compile(
+        apply, signature={"x": type_, "out": type_}, constexprs={"name": "round", "N": 128}, stop="ptx"
+    )
+    made = emulate(artifact.asm["ptx"], artifact.metadata.name, (1,), 4, 0, [x, right]).outputs[1]
+    assert made is not None
+    apply.interpret[1](x, right, name="round", N=128)
+    np.testing.assert_array_equal(made.view(f"i{made.itemsize}"), right.view(f"i{made.itemsize}"))
 
 
 def _everywhere() -> np.ndarray:

@@ -247,6 +247,23 @@ def test_shapes():
 
 
 @kbuild.jit
+def one_row(x, out, n, N: tl.constexpr):
+    columns, rows = tl.arange(0, N), tl.arange(0, 4)
+    loaded = tl.load(x + columns[None, :], mask=(rows[:, None] < 2) & (columns[None, :] < n), other=-1)
+    beside = tl.load(x + columns, mask=columns < n, other=rows[:, None])
+    tl.store(out + rows[:, None] * N + columns[None, :], loaded + 100 * beside)
+
+
+def test_pointers_of_loads_spread_to_the_mask():
+    x, out = np.arange(8, dtype=np.int32), np.zeros((4, 8), np.int32)
+    one_row.interpret[1](x, out, 5, N=8)
+    rows, columns = np.indices((4, 8))
+    known = columns < 5
+    right = np.where(known & (rows < 2), columns, -1) + 100 * np.where(known, columns, rows)
+    np.testing.assert_array_equal(out, right)
+
+
+@kbuild.jit
 def blocks(x, out, rows, columns, pitch, M: tl.constexpr, N: tl.constexpr):
     source = tl.make_block_ptr(x, (rows, columns), (columns, 1), (0, 0), (M, N), (1, 0))
     target = tl.make_tensor_descriptor(out, [rows, columns], [pitch, 1], [M, N])

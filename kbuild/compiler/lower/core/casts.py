@@ -2,7 +2,7 @@
 
 f8 and packed 16-bit conversions take two registers per instruction where the hardware does; sm_80, which has
 no f8 instructions, computes them with integer operations (exact, NaN included), and so do all architectures those of
-f8E4M3B15, four registers at a time.  bf16 and f8 meet integers and f64 in f32.
+f8E4M3B15, four registers at a time.  bf16 and f8 meet integers and f64 in f32; integers of 8 bits have ways of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kbuild.compiler.ir.types import (
 )
 from kbuild.compiler.lower.core.emit import Chunk, Emitter
 from kbuild.compiler.lower.core.literals import constant, float_bits, llvm_type
-from kbuild.compiler.lower.core.words import from_word, known_place, to_word
+from kbuild.compiler.lower.core.words import chosen_bytes, from_word, known_place, to_word
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.errors import CompileError, InternalError
 
@@ -60,12 +60,65 @@ def cast_registers(emit: Emitter, op: rows.Cast, source: Sequence[str]) -> Seque
     if isinstance(old, IntType) and isinstance(new, FloatType) and not isinstance(op, rows.Bitcast):
         middle = new if new in (F16, F32, F64) else F32
         opcode = "uitofp" if old == I1 else op.llvm
+        if old.bits == 8 and new != F64 and len(source) > 1:
+            return _from_bytes(emit, source, opcode == "sitofp", new)
         exact = emit.lazy(
             len(source),
             lambda i: emit.instruction(f"{opcode} {llvm_type(old)} {source[i]} to {llvm_type(middle)}"),
         )
         return exact if middle == new else convert_floats(emit, exact, F32, new)
     return emit.lazy(len(source), lambda i: _plain(emit, op, source[i], old, new))
+
+
+def _from_bytes(emit: Emitter, source: Sequence[str], signed: bool, new: FloatType) -> Sequence[str]:
+    """Whole numbers of 8 bits in the place of the last bits of a number whose last bit counts ones, which is taken away
+    again: exact, and several instructions of the kind that a multiprocessor has most units for, where it has fewest for
+    conversions."""
+    if new == F16:
+        return emit.lazy(len(source), by_pairs(emit, lambda i: _bytes_to_f16(emit, source, i, signed)))
+    if new == BF16 and signed:
+        return emit.lazy(len(source), by_pairs(emit, lambda i: _signed_bytes_to_bf16(emit, source, i)))
+    wide = emit.lazy(len(source), lambda i: _byte_to_f32(emit, source, i, signed))
+    return wide if new == F32 else convert_floats(emit, wide, F32, new)
+
+
+def _byte_to_f32(emit: Emitter, source: Sequence[str], index: int, signed: bool) -> str:
+    """In the place of the last bits of 2^23; of signed numbers, 128 more than each."""
+    word = _word_of_bytes(emit, source, index, signed)
+    bits = chosen_bytes(emit, word, str(0x4B000000), 0x7440 + (index & 3))
+    number = emit.instruction(f"bitcast i32 {bits} to float")
+    return emit.instruction(f"fsub float {number}, {constant(2.0**23 + 128 * signed, F32)}")
+
+
+def _bytes_to_f16(emit: Emitter, source: Sequence[str], index: int, signed: bool) -> tuple[str, str]:
+    """In the place of the last bits of 2^10, as to f32."""
+    word = _word_of_bytes(emit, source, index, signed)
+    bits = chosen_bytes(emit, word, str(0x64), 0x4140 if index & 2 == 0 else 0x4342)
+    numbers = emit.instruction(f"bitcast i32 {bits} to <2 x half>")
+    offset = constant(2.0**10 + 128 * signed, F16)
+    result = emit.instruction(f"fsub <2 x half> {numbers}, <half {offset}, half {offset}>")
+    first, second = from_word(emit, emit.instruction(f"bitcast <2 x half> {result} to i32"), F16)
+    return first, second
+
+
+def _signed_bytes_to_bf16(emit: Emitter, source: Sequence[str], index: int) -> tuple[str, str]:
+    """The lower seven bits in the place of the last ones of 2^7, less 2^7, or 2^8 where the sign is set: that bit is then
+    the last one of the exponent."""
+    word = _word_of_bytes(emit, source, index, False)
+    bits = chosen_bytes(emit, word, str(0x43), 0x4140 if index & 2 == 0 else 0x4342)
+    numbers, offsets = (emit.and_(bits, str(mask - (1 << 32))) for mask in (0xFF7FFF7F, 0xFF80FF80))
+    minus_one = str(0xBF80BF80 - (1 << 32))
+    operands = [("i32", offsets), ("i32", minus_one), ("i32", numbers)]
+    result = emit.asm("fma.rn.bf16x2 $0, $1, $2, $3;", "=r,r,r,r", operands, ["i32"])[0]
+    first, second = from_word(emit, result, BF16)
+    return first, second
+
+
+def _word_of_bytes(emit: Emitter, source: Sequence[str], index: int, biased: bool) -> str:
+    """The four bytes that `index` is among; signed ones moved to where none is negative."""
+    first = index & ~3
+    word = to_word(emit, source[first : min(first + 4, len(source))], IntType(8))
+    return emit.xor(word, str(0x80808080 - (1 << 32))) if biased else word
 
 
 def _plain(emit: Emitter, op: rows.Cast, register: str, old: Type, new: Type) -> str:

@@ -281,6 +281,18 @@ def _shift(emit: Emitter, op: rows.Binary, element: Type, a: str, b: str) -> str
     return emit.select(emit.compare("ult", b, str(bits), kind), shifted, "0", kind)
 
 
+@form(rows.Round)
+def _round_half_away(emit: Emitter, op: rows.Round, element: Type, a: str) -> str:
+    """Half a unit is added toward zero, and the fraction cut off: a number just below a half stays below one, and numbers
+    without a fraction remain.  LLVM's own form compares and selects, and keeps the cut apart from a conversion after it."""
+    kind = llvm_type(element)
+    if kind not in ("float", "double"):
+        return intrinsic(emit, "llvm.round", element, [a])
+    half = intrinsic(emit, "llvm.copysign", element, ["0.5", a])
+    moved = emit.call(f"llvm.nvvm.add.rz.{kind[0]}", kind, [(kind, a), (kind, half)])
+    return intrinsic(emit, "llvm.trunc", element, [moved])
+
+
 @form(rows.AbsI)
 def _absolute(emit: Emitter, op: rows.AbsI, element: Type, a: str) -> str:
     kind = llvm_type(element)

@@ -62,14 +62,14 @@ def _gathered(emit: Emitter, registers: Sequence[str]) -> str:
     words = list(dict.fromkeys(word for word, _ in places))
     if len(words) > 2:
         low, high = (_gathered(emit, [*registers[start : start + 2]] * 2) for start in (0, 2))
-        return _chosen_bytes(emit, low, high, 0x5410)
+        return chosen_bytes(emit, low, high, 0x5410)
     chosen = [4 * words.index(word) + start // 8 for word, start in places]
-    return _chosen_bytes(
+    return chosen_bytes(
         emit, words[0], words[-1], sum(byte << 4 * place for place, byte in enumerate(chosen))
     )
 
 
-def _chosen_bytes(emit: Emitter, first: str, second: str, selector: int) -> str:
+def chosen_bytes(emit: Emitter, first: str, second: str, selector: int) -> str:
     """Bytes of two words, numbered from the lowest of the first, by the selector's digits."""
     operands = [("i32", first), ("i32", second), ("i32", str(selector))]
     return emit.call("llvm.nvvm.prmt", "i32", operands)

@@ -73,17 +73,20 @@ def operation_key(op: Op, inner: dict[Value, int]) -> Hashable:
     operands: list[Any] = [inner.get(operand, operand) for operand in op.operands]
     if op.has(Trait.COMMUTES):
         operands.sort(key=id)
-    attributes = tuple(_attribute_key(op.__dict__[field]) for field in op.attribute_fields)
     types = tuple(result.type for result in op.results) if "type" in op.fields or "types" in op.fields else ()
-    segments = tuple(op._segments) if len(op._segments) > 1 else ()
     return (
         type(op),
         tuple(operands),
-        segments,
-        attributes,
+        attributes_key(op),
         types,
         *[_region_key(region, inner) for region in op.regions],
     )
+
+
+def attributes_key(op: Op) -> Hashable:
+    """What equal operations have in common besides operands and types."""
+    segments = tuple(op._segments) if len(op._segments) > 1 else ()
+    return segments, tuple(_attribute_key(op.__dict__[field]) for field in op.attribute_fields)
 
 
 def _region_key(block: Block, outer: dict[Value, int]) -> Hashable:

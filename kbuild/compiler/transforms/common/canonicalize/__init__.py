@@ -1,6 +1,6 @@
 """Brings the IR into one simple form: constants computed, neutral operations gone, equal elements kept as one
-splat, branches and loops without what is known or never used.  Other passes then need to look for one form
-only.
+splat, branches and loops without what is known or never used, branches that are alike made one.  Other passes
+then need to look for one form only.
 
     Before:  %c: i32 = arith.constant {value = 0}
              %0: tensor<64xi32> = tt.splat %c
@@ -20,9 +20,10 @@ from kbuild.compiler.transforms.common.canonicalize.control import control
 from kbuild.compiler.transforms.common.canonicalize.fold import folding
 from kbuild.compiler.transforms.common.canonicalize.ranges import ranges
 from kbuild.compiler.transforms.common.canonicalize.shapes import shapes
+from kbuild.compiler.transforms.common.canonicalize.twins import twins
 from kbuild.targets import Target
 
-CANONICAL = folding + ranges + shapes + control
+CANONICAL = folding + ranges + shapes + control + twins
 
 
 @tensor_pass

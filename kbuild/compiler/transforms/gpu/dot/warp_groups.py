@@ -23,7 +23,7 @@ from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import F32, I32, IntType, MemDescType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, dot_operand, in_pairs, wgmma_accumulator, wgmma_shared
-from kbuild.compiler.ops.control import For
+from kbuild.compiler.ops.control import For, If
 from kbuild.compiler.ops.gpu import LocalAlloc, MemDescTrans
 from kbuild.compiler.ops.nvidia import WarpGroupDot
 from kbuild.compiler.ops.tensor import Dot, Join, Load, Reshape, Trans
@@ -217,6 +217,8 @@ def _loaded_minor_axis(value: Value) -> int | None:
             work.append((op.src, tuple(axes[axis] for axis in _axes_after(op))))
         elif isinstance(op, Join):
             work.append((op.lhs, axes[:-1]))
+        elif isinstance(op, If):  # A branch may have zeros instead.
+            work += [(block.terminator.operands[source.index], axes) for block in op.regions]
         elif op is not None and op.has(Trait.ELEMENTWISE):
             operands = (each for each in op.operands if isinstance(each.type, TensorType))
             shape = tensor_type(source).shape

@@ -10,7 +10,15 @@ from kbuild.compiler.analysis.axis_info import AxisInfo
 from kbuild.compiler.ir.builder import Builder
 from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.types import MemDescType, TensorType, bit_width, layout_of
-from kbuild.compiler.layout import LinearLayout, best_swizzle, shared_access, swizzled, unswizzled
+from kbuild.compiler.layout import (
+    LinearLayout,
+    best_swizzle,
+    read_cost,
+    shared_access,
+    swizzled,
+    unswizzled,
+    wavefronts,
+)
 from kbuild.compiler.ops.control import For
 from kbuild.compiler.ops.elementwise import Constant, Select
 from kbuild.compiler.ops.gpu import (
@@ -30,10 +38,12 @@ MIN_COPY_BITS = 32
 
 def tile_of(load: Load) -> MemDescType:
     """The tile to copy a load into: the one that its value is put into anyway, or one that suits its readers."""
-    for user in load.result.users:
-        if isinstance(user, LocalAlloc) and _only_read(user):
-            assert isinstance(user.type, MemDescType)
-            return user.type
+    put = [user for user in load.result.users if isinstance(user, LocalAlloc) and _only_read(user)]
+    if put:
+        # Dots of warpgroups read no other layout.
+        tile = next((user for user in put if not _is_loaded(user)), put[0]).type
+        assert isinstance(tile, MemDescType)
+        return tile
     type_ = load.result.type
     assert isinstance(type_, TensorType) and type_.layout is not None
     readers = [layout_of(user.result.type) for user in load.result.users if isinstance(user, ConvertLayout)]
@@ -77,12 +87,17 @@ def needs_other(load: Load) -> bool:
 def replace_uses(loop: For, load: Load, buffer: Value) -> None:
     """Make the users of a load read the buffer that holds this iteration's tile, and erase the load."""
     tile = buffer.type
+    assert isinstance(tile, MemDescType)
     fill = needs_other(load)
     for user in list(load.result.users):
         if fill or user.parent is not loop.body:
             continue
         if isinstance(user, LocalAlloc) and user.type == tile and _only_read(user):
             user.replace_by(buffer)
+        elif isinstance(user, LocalAlloc) and _is_loaded(user) and _is_cheaper(user, load, tile):
+            for reader in list(user.result.users):
+                reader.replace_by(Builder.before(reader).add(LocalLoad(buffer, reader.result.type)))
+            user.erase()
         elif isinstance(user, ConvertLayout):
             user.replace_by(Builder.before(user).add(LocalLoad(buffer, user.type)))
     if load.result.users:
@@ -93,6 +108,21 @@ def replace_uses(loop: For, load: Load, buffer: Value) -> None:
             value = builder.add(Select(load.mask, value, load.other)).result
         load.result.replace_by(value)
     load.erase()
+
+
+def _is_loaded(allocation: LocalAlloc) -> bool:
+    """Whether a tile is only loaded into registers, as a whole."""
+    return all(isinstance(user, LocalLoad) for user in allocation.result.users)
+
+
+def _is_cheaper(allocation: LocalAlloc, load: Load, tile: MemDescType) -> bool:
+    """Whether its readers had better read the tile that a load is copied to than a copy in a layout of their own."""
+    own, made = allocation.type, layout_of(load.result.type)
+    assert isinstance(own, MemDescType) and made is not None
+    bits = bit_width(tile)
+    readers = [layout for user in allocation.result.users if (layout := layout_of(user.result.type))]
+    here, there = (sum(read_cost(reader, type_.layout, bits) for reader in readers) for type_ in (tile, own))
+    return here <= there + read_cost(made, tile.layout, bits) + wavefronts(made, own.layout, bits)
 
 
 def _only_read(allocation: LocalAlloc) -> bool:

@@ -172,3 +172,29 @@ def test_attention_of_widened_numbers(d: int, warps: int) -> None:
     right = weights @ v.astype(float) / weights.sum(axis=1, keepdims=True)
     found = launched(artifact, arguments, "out").reshape(out.shape)
     np.testing.assert_allclose(found, right, rtol=2e-3, atol=2e-3)
+
+
+@kbuild.jit
+def from_state(a, state, c, has_state, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A times a state's transpose, which is zero at first."""
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left = tl.load(a + m[:, None] * K + k[None, :])
+    right = tl.zeros((K, N), tl.float16)
+    if has_state:
+        right = tl.load(state + n[None, :] * K + k[:, None]).to(tl.float16)
+    tl.store(c + m[:, None] * N + n[None, :], tl.dot(left, right))
+
+
+def test_what_a_branch_loads_is_stored_as_it_was_loaded():
+    """Along k, several elements of a thread at a time: the other branch is in no order."""
+    signature = {"a": "*fp16:16", "state": "*fp32:16", "c": "*fp32:16", "has_state": "i32"}
+    artifact = kbuild.compile(
+        from_state, signature=signature, constexprs={"M": 64, "N": 64, "K": 64}, target="sm_90", stop="ptx"
+    )
+    assert "wgmma" in artifact.asm["ptx"] and "st.shared.b16" not in artifact.asm["ptx"]
+    random = np.random.default_rng(0)
+    a, state = (random.integers(-3, 4, (64, 64)).astype(type_) for type_ in (np.float16, np.float32))
+    for has_state in (0, 1):
+        given = {"a": a, "state": state, "c": np.zeros((64, 64), np.float32), "has_state": has_state}
+        right = a.astype(np.float32) @ state.T * has_state
+        np.testing.assert_array_equal(left_in("c", artifact, given), right)

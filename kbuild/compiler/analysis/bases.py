@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbuild.compiler.analysis.carried import group_of
 from kbuild.compiler.ir.core import Func, Value
 from kbuild.compiler.ops.control import Call, For
-from kbuild.compiler.ops.elementwise import AddPtr, IntToPtr
+from kbuild.compiler.ops.elementwise import AddPtr, IntToPtr, Select
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.tensor import (
     AxisAttributes,
@@ -25,6 +25,12 @@ _VIEWS = Splat | Broadcast | ExpandDims | ConvertLayout | Reshape | Trans
 def base_of(value: Value, tables: bool = False) -> Value | None:
     """The argument of the function that an address is computed from; None when that cannot be seen, or may be
     one or another.  With `tables` an argument may be a table of addresses, and stands for all arrays in it."""
+    bases = bases_of(value, tables)
+    return bases.pop() if bases is not None and len(bases) == 1 else None
+
+
+def bases_of(value: Value, tables: bool = False) -> set[Value] | None:
+    """The arguments that an address may be computed from, as for `base_of`; None when one cannot be seen."""
     bases: set[Value] = set()
     seen: set[Value] = set()
     work = [value]
@@ -38,6 +44,8 @@ def base_of(value: Value, tables: bool = False) -> Value | None:
             work += group.sources()
         elif isinstance(op, AddPtr):
             work.append(op.ptr)
+        elif isinstance(op, Select):
+            work += [op.true_value, op.false_value]
         elif isinstance(op, _VIEWS) or (isinstance(op, AxisAttributes) and op.src.op is None):
             # What descriptors guarantee of an argument.
             work.append(op.src)
@@ -49,7 +57,7 @@ def base_of(value: Value, tables: bool = False) -> Value | None:
             bases.add(value)
         else:
             return None
-    return bases.pop() if len(bases) == 1 else None
+    return bases
 
 
 def written_bases(inside: Func | For, tables: bool = False) -> set[Value] | None:
@@ -57,15 +65,15 @@ def written_bases(inside: Func | For, tables: bool = False) -> set[Value] | None
     written: set[Value] = set()
     for op in inside.body.walk():
         if isinstance(op, PointerWrite | Call):
-            base = base_of(op.ptr, tables) if isinstance(op, PointerWrite) else None
-            if base is None:
+            bases = bases_of(op.ptr, tables) if isinstance(op, PointerWrite) else None
+            if bases is None:
                 return None
-            written.add(base)
+            written |= bases
     return written
 
 
 def may_be_written(pointer: Value, inside: Func | For, tables: bool = False) -> bool:
-    """Whether a function or loop may write to the array of an address: it may where the base of either cannot
+    """Whether a function or loop may write to the array of an address: it may where the bases of either cannot
     be seen.  With `tables` arrays whose addresses come from different tables are different ones."""
-    written, base = written_bases(inside, tables), base_of(pointer, tables)
-    return written is None or (base in written if base is not None else bool(written))
+    written, bases = written_bases(inside, tables), bases_of(pointer, tables)
+    return written is None or bool(written if bases is None else written & bases)

@@ -24,9 +24,15 @@ from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import FloatType, IntType, PointerType
 from kbuild.compiler.ops.control import If
 from kbuild.compiler.ops.elementwise import Constant, Select
+from kbuild.compiler.ops.tensor import AxisAttributes, Broadcast, ExpandDims, Reshape, Splat, Trans
 from kbuild.compiler.transforms.common.cse import attributes_key
 
 twins = Rewrites()
+
+_DEEPEST = 16
+"""Operations that are followed from what a branch uses to scalars."""
+_VIEWS = Splat | Broadcast | ExpandDims | Reshape | Trans | AxisAttributes
+"""What addresses are made by, besides arithmetic."""
 
 
 @twins.on(If)
@@ -62,7 +68,7 @@ class _Merge:
             return False
         return all(map(self.meet, one.results, other.results))
 
-    def pairs(self, one: Value, other: Value) -> bool:
+    def pairs(self, one: Value, other: Value, depth: int = _DEEPEST) -> bool:
         """Whether a value can stand for one of each branch."""
         if one in self.twin:
             return self.twin[one] is other
@@ -70,11 +76,11 @@ class _Merge:
             return False
         if one is not other and not _scalars(one, other):
             first, second = one.op, other.op
-            if first is None or second is None or one.index != other.index:
+            if depth == 0 or first is None or second is None or one.index != other.index:
                 return False
-            if not first.has(Trait.PURE) or first.region_fields or not _alike(first, second):
+            if not _makes_addresses(first) or not _alike(first, second):
                 return False
-            if not all(map(self.pairs, first.operands, second.operands)):
+            if not all(self.pairs(*each, depth - 1) for each in zip(first.operands, second.operands)):
                 return False
         return self.meet(one, other)
 
@@ -111,6 +117,13 @@ def _alike(one: Op, other: Op) -> bool:
         and attributes_key(one) == attributes_key(other)
         and [value.type for value in one.results] == [value.type for value in other.results]
         and [value.type for value in one.operands] == [value.type for value in other.operands]
+    )
+
+
+def _makes_addresses(op: Op) -> bool:
+    """Whether an operation is cheap, for the one in front of the branches may have other users."""
+    return (
+        op.has(Trait.PURE) and not op.region_fields and (op.has(Trait.ELEMENTWISE) or isinstance(op, _VIEWS))
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.compiler.analysis.axis_info import AxisInfo
-from kbuild.compiler.analysis.bases import base_of
+from kbuild.compiler.analysis.bases import base_of, bases_of
 from kbuild.compiler.analysis.polynomials import Polynomials
 from kbuild.compiler.analysis.signs import Signs
 from kbuild.compiler.ir.core import Func, Op, Value
@@ -105,9 +105,9 @@ def possible(func: Func) -> list[CopyableStore]:
         if isinstance(op, Atomic) and op not in found and op.sem in ("release", "acq_rel"):
             return []
         if isinstance(op, Load | PointerWrite) and op not in found:
-            touched.add(base_of(op.ptr, tables=True))
+            touched |= bases_of(op.ptr, tables=True) or {None}
         elif isinstance(op, AsyncCopyGlobalToLocal):
-            touched.add(base_of(op.src, tables=True))
+            touched |= bases_of(op.src, tables=True) or {None}
         elif isinstance(op, AsyncTmaCopyGlobalToLocal):
             touched.add(_base_of_map(op.desc, func))
     return [access for access in found.values() if not touched & {None, access.base}]

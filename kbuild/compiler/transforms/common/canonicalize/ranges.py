@@ -49,7 +49,7 @@ from kbuild.compiler.transforms._support.loops import trip_count
 ranges = Rewrites()
 
 _DEEPEST = 16
-"""Operations that are followed from a comparison."""
+"""Operations that are followed from a comparison or a division."""
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 

@@ -17,7 +17,7 @@ both branches would be code of their own, whose results meet in registers.
 
 from __future__ import annotations
 
-from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.core import Op, Value
 from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.rewrite import Rewrites
 from kbuild.compiler.ir.traits import Trait
@@ -72,7 +72,7 @@ class _Merge:
         """Whether a value can stand for one of each branch."""
         if one in self.twin:
             return self.twin[one] is other
-        if self.inside(one, self.op.then_body) or self.inside(other, self.op.else_body):
+        if is_within(one.block, self.op.then_body) or is_within(other.block, self.op.else_body):
             return False
         if one is not other and not _scalars(one, other):
             first, second = one.op, other.op
@@ -85,11 +85,8 @@ class _Merge:
         return self.meet(one, other)
 
     def meet(self, one: Value, other: Value) -> bool:
+        """Whether this is the one value of the second branch that stands beside a value of the first."""
         return self.twin.setdefault(one, other) is other
-
-    @staticmethod
-    def inside(value: Value, branch: Block) -> bool:
-        return is_within(value.block, branch)
 
     def value(self, one: Value) -> Value:
         """What stands for a value of the first branch and its twin: in front of the branches."""
@@ -101,13 +98,14 @@ class _Merge:
         if one is other:
             return one
         if _scalars(one, other):
-            made: Op = Select(self.op.condition, one, other)
-            made.loc = self.op.loc
-        else:
-            assert one.op is not None
-            made = one.op.clone({operand: self.value(operand) for operand in one.op.operands})
+            choice = Select(self.op.condition, one, other)
+            choice.loc = self.op.loc
+            self.op.parent_block.insert(choice, self.op)
+            return choice.result
+        assert one.op is not None
+        made = one.op.clone({operand: self.value(operand) for operand in one.op.operands})
         self.op.parent_block.insert(made, self.op)
-        return made.results[0 if _scalars(one, other) else one.index]
+        return made.results[one.index]
 
 
 def _alike(one: Op, other: Op) -> bool:

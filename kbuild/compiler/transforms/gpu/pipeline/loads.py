@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from kbuild.compiler.analysis.bases import may_be_written
 from kbuild.compiler.ir.core import Block, Op, Value
+from kbuild.compiler.ir.nesting import is_within
 from kbuild.compiler.ir.traits import Trait
 from kbuild.compiler.ir.types import TensorType, is_float
 from kbuild.compiler.ops.control import Call, For, If, While, Yield
 from kbuild.compiler.ops.gpu import (
+    TILE_VIEWS,
     AsyncWait,
     ConvertLayout,
     LocalAlloc,
@@ -160,15 +162,28 @@ def _feeds_dot(load: Load) -> bool:
 
 def feeds_sum_in_place(load: Load, loop: For) -> bool:
     """Whether a dot of warpgroups reads the tile of a load from shared memory, and its result is only passed
-    to the next iteration, by itself or by dots that go on summing: then it may be in flight until there."""
+    to the next iteration, by itself or by dots that go on summing: then it may be in flight until there, if its other
+    tile may be read that long, too."""
     work = [user.result for user in load.result.users if isinstance(user, LocalAlloc)]
     for value in work:
         for user in value.users:
             if isinstance(user, MemDescTrans):
                 work.append(user.result)
             elif isinstance(user, WarpGroupDot) and is_only_yielded(_last_of_chain(user), loop):
-                return True
+                return not any(_is_computed_in(tile, loop) for tile in (user.a, user.b))
     return False
+
+
+def _is_computed_in(tile: Value, loop: For) -> bool:
+    """Whether an iteration stores an operand that it has computed into the one place that there is."""
+    while isinstance(tile.op, TILE_VIEWS):
+        tile = tile.op.src
+    return (
+        isinstance(tile.op, LocalAlloc)
+        and tile.op.src is not None
+        and not isinstance(tile.op.src.op, Load)
+        and is_within(tile.op.parent_block, loop.body)
+    )
 
 
 def _last_of_chain(dot: WarpGroupDot) -> WarpGroupDot:

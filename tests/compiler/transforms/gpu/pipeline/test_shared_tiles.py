@@ -35,6 +35,8 @@ def test_scores_read_the_keys_where_values_are():
     assert "tt.dot" in text and "ttng.warp_group_dot" in text
     loop = text[text.index("scf.for") :]
     assert "256x32xf16" not in "".join(re.findall(r".*local_alloc src=.*", loop)), loop
+    # The scores, which it multiplies them with, are stored in one place: the dot ends in its iteration, and two tiles do.
+    assert "memdesc<2 x 256x32xf16" in text
     random = np.random.default_rng(0)
     q, k = (
         random.integers(-2, 3, (16, 256)).astype(np.float16),

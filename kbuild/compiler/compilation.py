@@ -13,6 +13,7 @@ from typing import Any
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
 from kbuild.compiler.artifact import Artifact, Metadata
 from kbuild.compiler.backend.cubin import CubinFacts, assemble
+from kbuild.compiler.backend.elf import instruction_count
 from kbuild.compiler.backend.given_code import GivenCode
 from kbuild.compiler.backend.llvm import to_ptx
 from kbuild.compiler.backend.notes import Note
@@ -36,6 +37,9 @@ _FITS, _NEVER_FITS = 0.75, 3.0
 spills so much that its answer is not waited for."""
 _FEW = 16
 """Bytes of a thread that may be in memory: more warps would cost more."""
+_SHARE = 0.08
+"""The part of all instructions that brings values to memory and back for which a multiprocessor's second program is not
+given up: a single one waits for its loads with all its warps."""
 _WORTH = 0.75
 """How much of what a block keeps in memory may be left for more warps to be worth it."""
 
@@ -103,7 +107,7 @@ class Compilation:
                 wider = self.attempt(build, 2 * best.warps)
             except CompileError:  # Not all layouts are for any number of warps.
                 break
-            if self.spilled(wider) > _WORTH * self.spilled(best):
+            if self.spilled(wider) > _WORTH * self.spilled(best) or self.costs_the_second(best, wider):
                 break
             best = wider
         self.dump = dump
@@ -148,6 +152,25 @@ class Compilation:
             if self.stop == "cubin":
                 raise
             return 0
+
+    def costs_the_second(self, attempt: Attempt, wider: Attempt) -> bool:
+        """Whether an attempt spills little, and only one program of a wider one fits where two of its own do."""
+        return (
+            self.spilling_share(attempt) < _SHARE and self.programs(wider) < 2 and self.programs(attempt) >= 2
+        )
+
+    def programs(self, attempt: Attempt) -> int:
+        """How many programs of an attempt a multiprocessor holds."""
+        shared: int = attempt.module.kernel.attrs.get("shared", 0)
+        return self.target.limits.programs(shared, attempt.warps, self.assembled(attempt).registers)
+
+    def spilling_share(self, attempt: Attempt) -> float:
+        """What part of the instructions of a spilling attempt bring values to memory and back; all, where that is not
+        waited for."""
+        if self.spilled(attempt) == inf:
+            return 1
+        facts = self.assembled(attempt)
+        return (facts.spill_stores + facts.spill_loads) / 4 / instruction_count(attempt.cubin)
 
     def from_module(self, module: Module, start: str) -> Artifact:
         """The stages after a given module."""

@@ -10,6 +10,7 @@ import pytest
 
 import kbuild
 from kbuild.compiler import compilation
+from kbuild.compiler.backend.elf import instruction_count
 from kbuild.errors import ToolError
 from tests.emulator.artifacts import left_in
 
@@ -75,6 +76,20 @@ def test_eight_warps_have_all_registers_that_there_are(kernels: Path) -> None:
     made = product(kernels, 256, 256, num_warps=8).metadata
     assert made.warps == 8
     assert made.spill_stores
+
+
+def test_few_values_in_memory_cost_less_than_a_second_program(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two programs of four warps fit into a multiprocessor, and one of eight, here: while it waits for a load, nothing else
+    runs."""
+    monkeypatch.setattr(compilation, "_SHARE", 0.5)
+    made = product(kernels, 128, 256, num_warps=4)
+    spilled = (made.metadata.spill_stores or 0) + (made.metadata.spill_loads or 0)
+    assert made.metadata.warps == 4
+    assert 0 < spilled / 4 < 0.5 * instruction_count(made.asm["cubin"])
+    # Of two or four warps, several fit in any case.
+    assert shares(kernels, 16384, num_warps=1).metadata.warps == 4
 
 
 def test_who_limits_registers_asks_for_spills(kernels: Path) -> None:

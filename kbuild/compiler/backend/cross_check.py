@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from kbuild.compiler.backend.async_operands import overwritten
-from kbuild.compiler.backend.elf import CubinKernel, Section, capability, kernels, sections
+from kbuild.compiler.backend.elf import CubinKernel, Section, capability, code, kernels, sections
 from kbuild.compiler.backend.opaque_predicates import opaque
 from kbuild.compiler.backend.sass import (
     CAPABILITIES,
@@ -35,7 +35,6 @@ _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?([^{;]*)")
 _PARAMETER = re.compile(r"\.(?:[bsuf](8|16|32|64))\b[^,\[]*(?:\[(\d+)\])?")
 _THREADS = re.compile(r"\.reqntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
 _WIDENING = re.compile(r"\bcvt\.rn\.f16x2\.(?:e4m3|e5m2)x2\b")
-_CODE = ".text."
 _WITH_WGMMA = 90
 
 
@@ -111,14 +110,9 @@ def _of_mmas(ptx: str, arch: str, found: list[Section], reassemble: Callable[[st
             yield f"tensor-core instructions ({kind}): expected {wanted}, found {made[kind]}; the results would be wrong"
 
 
-def _code(found: list[Section]) -> Iterator[Section]:
-    """The sections that hold machine code."""
-    return (section for section in found if section.name.startswith(_CODE))
-
-
 def _mmas(found: list[Section]) -> Counter[MmaKind]:
     made: Counter[MmaKind] = Counter()
-    for section in _code(found):
+    for section in code(found):
         made += in_code(section.data)
     return made
 
@@ -131,13 +125,13 @@ def spills_upper_halves(ptx: str, cubin: bytes) -> bool:
 def _of_halves(ptx: str, found: list[Section]) -> Iterator[str]:
     if "st.local" in ptx:  # Its own may have 16 bits.
         return
-    for section in _code(found):
+    for section in code(found):
         if stores_upper_halves(section.data):
             yield f"{section.name}: upper halves of registers are spilled, and maybe the lower ones in their place"
 
 
 def _of_operands(found: list[Section]) -> Iterator[str]:
-    for section in _code(found):
+    for section in code(found):
         if wrong := overwritten(section.data):
             first, more = wrong[0], f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             yield (
@@ -153,7 +147,7 @@ def _of_constants(ptx: str, found: list[Section]) -> Iterator[str]:
     has_fp8 = any(name.startswith("mma.") and (".e4m3" in name or ".e5m2" in name) for name in in_ptx(ptx))
     if not has_fp8 or _WIDENING.search(ptx):
         return
-    for section in _code(found):
+    for section in code(found):
         if numbers := widened_numbers(section.data):
             listed = ", ".join(f"{number:#x}" for number in numbers[:4])
             yield f"{section.name}, constant operands of fp8 MMAs: found {listed}; the results may be wrong"

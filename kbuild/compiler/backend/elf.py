@@ -11,12 +11,14 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kbuild.compiler.backend.sass import BYTES
 from kbuild.errors import ToolError
 
 _MACHINE_CUDA = 190
 _SYMBOLS = 2  # SHT_SYMTAB
 _FUNCTION = 2  # STT_FUNC
 _IS_ENTRY = 0x10  # STO_CUDA_ENTRY, a flag in st_other
+_CODE = ".text."
 _INFO = ".nv.info."
 """Attributes of a function follow this prefix and its name; its code is in `.text.` and its name."""
 _WITH_VALUE = 4  # EIFMT_SVAL: a number of bytes, and these
@@ -74,6 +76,16 @@ def sections(cubin: bytes) -> list[Section]:
         ]
     except (struct.error, IndexError, ValueError) as error:
         raise ToolError(f"ptxas wrote a damaged cubin of {len(cubin)} bytes: {error}") from None
+
+
+def code(found: list[Section]) -> Iterator[Section]:
+    """The sections that hold machine code."""
+    return (section for section in found if section.name.startswith(_CODE))
+
+
+def instruction_count(cubin: bytes) -> int:
+    """Instructions of machine code, with the padding behind them."""
+    return sum(len(section.data) for section in code(sections(cubin))) // BYTES
 
 
 def capability(cubin: bytes) -> int:

@@ -1,4 +1,5 @@
-"""Stores of what warpgroups' dots compute, to memory that is contiguous along rows or along columns."""
+"""Stores of what warpgroups' dots compute, and of zeros in its place, to memory that is contiguous along rows or along
+columns."""
 
 from __future__ import annotations
 
@@ -16,6 +17,14 @@ import triton.language as tl
 @triton.jit
 def product(a, b, c, M, N, K, stride, BM: tl.constexpr, BN: tl.constexpr, ALONG_ROWS: tl.constexpr):
     rows, columns, depth = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, 64)
+    if K == 0:
+        zeros = tl.zeros((BM, BN), c.dtype.element_ty)
+        if ALONG_ROWS:
+            places = c + rows[:, None] * stride + columns[None, :]
+        else:
+            places = c + rows[:, None] + columns[None, :] * stride
+        tl.store(places, zeros, mask=(rows[:, None] < M) & (columns[None, :] < N))
+        return
     sums = tl.zeros((BM, BN), tl.float32)
     for k in range(0, K, 64):
         x = tl.load(a + rows[:, None] * K + k + depth[None, :])

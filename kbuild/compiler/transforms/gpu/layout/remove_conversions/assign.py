@@ -223,14 +223,13 @@ class _Chooser:
         if op in self.anchors.operands:
             return
         own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
-        if given is not None and op in self.anchors.vectors:
+        if op in self.anchors.vectors:
             wanted = self.anchors.vectors[op]
             own = wanted.layout
-            given = (
-                _along(given, wanted.axis, lambda layout: widened(layout, wanted.width))
-                if self.anchors.by_shuffles
-                else self.by_warps(op, given)
-            )
+            if given is not None and self.anchors.by_shuffles:
+                given = _along(given, wanted.axis, lambda layout: widened(layout, wanted.width))
+            elif given is not None:
+                given = self.by_warps(op, given)
         if own is not None and (given is None or given.size("register") > 2 * own.size("register") + 2):
             given = own
         self.anchors.operands[op] = (given,) * len(op.operands)

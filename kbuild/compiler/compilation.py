@@ -24,9 +24,10 @@ from kbuild.compiler.ir.passes import PassLog, run_pipeline
 from kbuild.compiler.ir.printer import print_module
 from kbuild.compiler.ir.types import DescriptorType
 from kbuild.compiler.lower import lower_module
+from kbuild.compiler.ops.control import For, While
 from kbuild.compiler.ops.gpu import ConvertLayout
 from kbuild.compiler.ops.nvidia import WarpGroupDot
-from kbuild.compiler.ops.tensor import GridDependencyWait
+from kbuild.compiler.ops.tensor import GridDependencyWait, Load
 from kbuild.errors import CompileError, ErrorGroup, Loc, ToolError, UsageError
 from kbuild.options import CompileOptions
 from kbuild.targets import Target
@@ -39,7 +40,7 @@ _FEW = 16
 """Bytes of a thread that may be in memory: more warps would cost more."""
 _SHARE = 0.08
 """The part of all instructions that brings values to memory and back for which a multiprocessor's second program is not
-given up: a single one waits for its loads with all its warps."""
+given up: a single one waits for the loads of each iteration with all its warps."""
 _WORTH = 0.75
 """How much of what a block keeps in memory may be left for more warps to be worth it."""
 
@@ -154,9 +155,13 @@ class Compilation:
             return 0
 
     def costs_the_second(self, attempt: Attempt, wider: Attempt) -> bool:
-        """Whether an attempt spills little, and only one program of a wider one fits where two of its own do."""
+        """Whether an attempt spills little, and only one program of a wider one fits where two of its own do, of which one
+        works while the other waits for an iteration's loads."""
         return (
-            self.spilling_share(attempt) < _SHARE and self.programs(wider) < 2 and self.programs(attempt) >= 2
+            _loads_in_loops(attempt.module)
+            and self.spilling_share(attempt) < _SHARE
+            and self.programs(wider) < 2
+            and self.programs(attempt) >= 2
         )
 
     def programs(self, attempt: Attempt) -> int:
@@ -337,6 +342,12 @@ class Compilation:
 def pipelines_of(module: Module, target: Target) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The passes over ttir and those to ttgir for a kernel."""
     return target.pipelines(bool(module.kernel.attrs.get("explicit_layouts")))
+
+
+def _loads_in_loops(module: Module) -> bool:
+    """Whether iterations load from global memory what they need themselves."""
+    loops = (op for op in module.kernel.body.walk() if isinstance(op, For | While))
+    return any(isinstance(op, Load) for loop in loops for op in loop.walk())
 
 
 def is_unplaced(module: Module) -> bool:

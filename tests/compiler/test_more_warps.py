@@ -81,14 +81,16 @@ def test_eight_warps_have_all_registers_that_there_are(kernels: Path) -> None:
 def test_few_values_in_memory_cost_less_than_a_second_program(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two programs of four warps fit into a multiprocessor, and one of eight, here: while it waits for a load, nothing else
-    runs."""
-    monkeypatch.setattr(compilation, "_SHARE", 0.5)
-    made = product(kernels, 128, 256, num_warps=4)
+    """Two programs of four warps fit into a multiprocessor, and one of eight, here: while it waits for the loads of an
+    iteration, nothing else runs."""
+    assert product(kernels, 128, 256, num_warps=4, num_stages=1).metadata.warps == 8
+    monkeypatch.setattr(compilation, "_SHARE", 0.75)
+    made = product(kernels, 128, 256, num_warps=4, num_stages=1)
     spilled = (made.metadata.spill_stores or 0) + (made.metadata.spill_loads or 0)
     assert made.metadata.warps == 4
-    assert 0 < spilled / 4 < 0.5 * instruction_count(made.asm["cubin"])
-    # Of two or four warps, several fit in any case.
+    assert 0 < spilled / 4 < 0.75 * instruction_count(made.asm["cubin"])
+    # Copies that are on their way need no other program, and of two or four warps several fit in any case.
+    assert product(kernels, 128, 256, num_warps=4).metadata.warps == 8
     assert shares(kernels, 16384, num_warps=1).metadata.warps == 4
 
 

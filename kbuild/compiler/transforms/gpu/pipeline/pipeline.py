@@ -68,6 +68,9 @@ MAX_HELD_REGISTERS = 32
 """32-bit registers per thread in which a loop may hold loads of the next iteration."""
 MAX_RECURRENT_REGISTERS = 16
 """The same for a loop without dots."""
+MIN_RECURRENT_TRIPS = 4
+"""Iterations from which on such a loop is the way through a sequence: one of two or three blocks is part of many programs,
+which registers of the next block would keep out."""
 
 
 @gpu_pass
@@ -87,7 +90,7 @@ def pipeline(module: Module, target: Target, stages: int = 0) -> None:
                 )
                 if loads:
                     chosen.append((op, loads, wanted))
-                elif wanted >= MIN_STAGES:
+                elif wanted >= MIN_STAGES and (trip_count(op) or MIN_RECURRENT_TRIPS) >= MIN_RECURRENT_TRIPS:
                     recurrent.append((op, _held(recurrent_loads(op), MAX_RECURRENT_REGISTERS)))
         info = AxisInfo(func) if chosen else None
         plans = [

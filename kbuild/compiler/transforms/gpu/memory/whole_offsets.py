@@ -98,4 +98,6 @@ def _multiplied(build: Builder, offsets: Value, stride: int) -> Value:
         return offsets
     assert isinstance(offsets.type, TensorType)
     wide = offsets.type.with_element(I64)
-    return build.add(MulI(build.add(ExtSI(offsets, wide)).result, build.add(Constant.of(stride, wide)).result)).result
+    return build.add(
+        MulI(build.add(ExtSI(offsets, wide)).result, build.add(Constant.of(stride, wide)).result)
+    ).result

@@ -58,3 +58,24 @@ def test_threads_store_sixteen_bytes(
     assert "wgmma" in made.asm["ptx"]
     stores = re.findall(r"st\.global\S*", made.asm["ptx"])
     assert stores and all(".v4.b32" in store for store in stores), set(stores)
+
+
+def test_a_sum_with_what_memory_has_is_where_it_is_stored(tmp_path: Path) -> None:
+    """Sums of 16 rows, whose columns a warp has few of, are moved to be stored: then what is added to them need not move."""
+    source = SOURCE.replace(
+        "tl.store(places, sums.to(c.dtype.element_ty),",
+        "old = tl.load(places)\n    tl.store(places, sums.to(old.dtype) + old,",
+    )
+    (tmp_path / "k.py").write_text(source)
+    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys(("M", "N", "K", "stride"), "i32:16")
+    made = kbuild.compile(
+        f"{tmp_path / 'k.py'}:product",
+        signature=signature,
+        constexprs={"BM": 16, "BN": 256, "ALONG_ROWS": True},
+        target="sm_90",
+        num_warps=4,
+        stop="ptx",
+    )
+    assert "ttng.warp_group_dot" in made.asm["ttgir"]
+    moved = re.findall(r"tensor<16x256xf16, \S+> = ttg.convert_layout", made.asm["ttgir"])
+    assert len(moved) == 1, moved

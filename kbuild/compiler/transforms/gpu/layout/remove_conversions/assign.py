@@ -222,17 +222,21 @@ class _Chooser:
         warpgroup waits for another."""
         if op in self.anchors.operands:
             return
-        own, given = layout_of(op.ptr.type), self.layouts.get(op.value)
-        if op in self.anchors.vectors:
-            wanted = self.anchors.vectors[op]
-            own = wanted.layout
-            if given is not None and self.anchors.by_shuffles:
-                given = _along(given, wanted.axis, lambda layout: widened(layout, wanted.width))
-            elif given is not None:
-                given = self.by_warps(op, given)
+        given = self.layouts.get(op.value)
+        own, given = self.stored(op, given) if op in self.anchors.vectors else (layout_of(op.ptr.type), given)
         if own is not None and (given is None or given.size("register") > 2 * own.size("register") + 2):
             given = own
         self.anchors.operands[op] = (given,) * len(op.operands)
+
+    def stored(self, op: Store, given: LinearLayout | None) -> tuple[LinearLayout, LinearLayout | None]:
+        """The layout in which a store writes whole lines of memory, and the one for a value that comes in a given layout, if
+        that is worth it."""
+        wanted = self.anchors.vectors[op]
+        if given is None:
+            return wanted.layout, None
+        if self.anchors.by_shuffles:
+            return wanted.layout, _along(given, wanted.axis, lambda layout: widened(layout, wanted.width))
+        return wanted.layout, self.by_warps(op, given)
 
     def by_warps(self, op: Store, given: LinearLayout) -> LinearLayout | None:
         """The layout in which warps store what they have; None where that is too little of each line of
@@ -331,7 +335,7 @@ class _Chooser:
         total = 0.0
         for result in op.results:
             demands = dict.fromkeys(
-                self._demand(user, index)
+                self._demand(user, index, layout)
                 for user in result.users
                 for index, operand in enumerate(user.operands)
                 if operand is result
@@ -342,7 +346,11 @@ class _Chooser:
                     total += loop_weight(op.parent) * cost
         return total
 
-    def _demand(self, user: Op, index: int) -> LinearLayout | None:
+    def _demand(self, user: Op, index: int, layout: LinearLayout) -> LinearLayout | None:
+        """The layout that a user needs of a value; of a value that comes in a layout, where that decides it."""
+        if isinstance(user, Store) and user in self.anchors.vectors and user not in self.anchors.operands:
+            lines, vectors = self.stored(user, layout)
+            return vectors or lines
         return self.pulled.get(user) or self.assignment.required(user, index)
 
     # 4. Backward

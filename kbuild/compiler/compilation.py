@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import kbuild.compiler.transforms  # noqa: F401  (registers the passes)
+from kbuild.compiler.analysis.tensor_registers import loop_words
 from kbuild.compiler.artifact import Artifact, Metadata
 from kbuild.compiler.backend.cubin import CubinFacts, assemble
 from kbuild.compiler.backend.elf import instruction_count
@@ -55,6 +56,8 @@ class Attempt:
     """The architecture of its code."""
     ptx: str = ""
     """Empty where an earlier stage is the last."""
+    overfull: bool = False
+    """Whether it was left before LLVM, since its loops carry more than the registers of a thread."""
     cubin: bytes = b""
     facts: CubinFacts | None = None
     """Those of the cubin, once it is made."""
@@ -112,36 +115,52 @@ class Compilation:
                 break
             best = wider
         self.dump = dump
-        if dump is not None and best is not first:
-            best = self.attempt(build, best.warps)
+        if best.overfull or (dump is not None and best is not first):
+            best = self.attempt(build, best.warps, whole=True)
         return self.finish(best)
 
-    def attempt(self, build: Callable[[], Module], warps: int | None = None) -> Attempt:
-        """All stages of a kernel, with other warps than were asked for if some are given."""
+    def attempt(self, build: Callable[[], Module], warps: int | None = None, whole: bool = False) -> Attempt:
+        """All stages of a kernel, with other warps than were asked for if some are given.  Unless it is to be `whole`, it is
+        left before LLVM where it shows that more warps are wanted."""
         self.asm = {}
         with self.timed("ttir"):
             module = build()
         if warps is not None:
             module.kernel.attrs |= {"num_warps": warps, "asked_warps": self.options.num_warps}
-        return self.stages(module, "ttir")
+        return self.stages(module, "ttir", whole)
 
     def wants_warps(self, attempt: Attempt) -> bool:
-        """Whether an attempt keeps values in memory for which twice the warps have registers.
+        """Whether an attempt keeps values in memory for which twice the warps have registers."""
+        return (
+            (attempt.overfull or bool(attempt.ptx))
+            and self.may_widen(attempt.module)
+            and self.spilled(attempt) >= _FEW * attempt.warps
+        )
+
+    def may_widen(self, module: Module) -> bool:
+        """Whether a kernel may have twice the warps, and they twice the registers.
 
         A thread has 255 registers at most, so that fewer than eight warps do not have all of a multiprocessor's.  Authors who
         limit registers, or give layouts, have planned them.
         """
-        attrs, limits = attempt.module.kernel.attrs, self.target.limits
+        attrs, limits = module.kernel.attrs, self.target.limits
         return (
-            bool(attempt.ptx)
-            and limits.registers_for(2 * 32 * attempt.warps) == limits.registers
+            limits.registers_for(2 * 32 * attrs["num_warps"]) == limits.registers
             and self.options.max_registers is None
             and not attrs.get("explicit_layouts")
-            and self.spilled(attempt) >= _FEW * attempt.warps
+        )
+
+    def is_overfull(self, module: Module) -> bool:
+        """Whether a kernel that may have more warps has a loop whose values alone are more than the registers of a thread."""
+        loops = (op for op in module.kernel.body.walk() if isinstance(op, For))
+        return self.may_widen(module) and any(
+            loop_words(loop) > self.target.limits.registers for loop in loops
         )
 
     def spilled(self, attempt: Attempt) -> float:
         """Bytes that an attempt keeps in memory, summed over one thread of each warp."""
+        if attempt.overfull:
+            return inf
         alive = live_registers(attempt.ptx) / self.target.limits.registers
         if alive < _FITS:
             return 0
@@ -179,10 +198,10 @@ class Compilation:
 
     def from_module(self, module: Module, start: str) -> Artifact:
         """The stages after a given module."""
-        return self.finish(self.stages(module, start))
+        return self.finish(self.stages(module, start, whole=True))
 
-    def stages(self, module: Module, start: str) -> Attempt:
-        """The stages of a module, before ptxas."""
+    def stages(self, module: Module, start: str, whole: bool) -> Attempt:
+        """The stages of a module, before ptxas; where more warps are wanted, those before LLVM, unless all are to be done."""
         log = PassLog(self.dump)
         self.signature = kernel_signature(module)
         over_ttir, to_ttgir = pipelines_of(module, self.target)
@@ -198,6 +217,8 @@ class Compilation:
                 run_pipeline(module, self.target, to_ttgir, log)
         if self.keep("ttgir", lambda: print_module(module)):
             return Attempt(module, self.asm)
+        if not whole and self.is_overfull(module):
+            return Attempt(module, self.asm, overfull=True)
         with self.timed("llir"):
             llir = lower_module(module, self.target, lineinfo=self.options.lineinfo)
         if self.keep("llir", lambda: llir):

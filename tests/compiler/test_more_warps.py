@@ -113,9 +113,25 @@ def test_without_ptxas_the_ptx_has_the_warps_that_were_asked_for(
         raise ToolError("no ptxas is installed")
 
     monkeypatch.setattr(compilation, "assemble", missing)
-    assert product(kernels, 128, 256, stop="ptx").metadata.warps == 4
+    assert shares(kernels, 16384, num_warps=1, stop="ptx").metadata.warps == 1
     with pytest.raises(ToolError, match="no ptxas"):
-        product(kernels, 128, 256)
+        shares(kernels, 16384, num_warps=1)
+
+
+def test_sums_that_no_thread_can_hold_are_not_compiled_with_fewer_warps(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered = []
+    lower = compilation.lower_module
+    monkeypatch.setattr(
+        compilation,
+        "lower_module",
+        lambda module, *rest, **options: (
+            lowered.append(module.kernel.attrs["num_warps"]) or lower(module, *rest, **options)
+        ),
+    )
+    product(kernels, 128, 256, num_warps=1, stop="ptx")
+    assert lowered == [8]
 
 
 def test_a_dump_is_of_what_was_built(kernels: Path, tmp_path: Path) -> None:

@@ -79,6 +79,21 @@ def test_threads_without_a_vector_that_is_cut_go_around_single_elements(size):
     assert ("bra" in text) == (ways == 2) and text.count("add.s64") <= 1
 
 
+@pytest.mark.parametrize(("size", "around"), [(512, True), (8192, True), (32768, False)])
+@pytest.mark.parametrize("element", ["f32", "f16"])
+def test_threads_without_a_vector_that_is_cut_go_around_loads_of_single_elements(size, around, element):
+    """Where the vectors are not too many: all of them are on their way before the branch."""
+    copy = MASK + pointers("x", element) + pointers("y", element)
+    copy += f"  %v: tensor<1024x{element}, #b> = tt.load %x_p, mask=%m\n  tt.store %y_p, %v\n"
+    text = ptx(copy.replace("1024", str(size)), f"{X}, {Y}, %n: i32".replace("f32", element))
+    single = "ld.global.b32" if element == "f32" else "ld.global.b16"
+    vectors = size // (4 * 128)
+    assert text.count("ld.global.v") == vectors and text.count(single) == 3 * vectors
+    first_branch = text.find("bra", 0, text.index("st.global"))
+    assert (first_branch > 0) == around
+    assert not around or text.rindex("ld.global.v") < first_branch < text.index(single)
+
+
 def test_narrow_offsets_are_extended():
     store = (
         RANGE
@@ -145,7 +160,8 @@ def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors(
     for access in ("ld.global", "st.global"):
         # A vector that is not whole has at most three elements.
         assert text.count(f"{access}.v4.b32") == 2 and text.count(f"{access}.b32") == 6
-    assert_in_order(text, ["ld.global.v4.b32", "ld.global.b32", "selp", "st.global.v4.b32", "st.global.b32"])
+    loads = ["ld.global.v4.b32", "ld.global.v4.b32", "bra", "ld.global.b32"]
+    assert_in_order(text, [*loads, "st.global.v4.b32", "st.global.b32"])
 
 
 def test_other_is_what_the_registers_start_with():

@@ -94,6 +94,24 @@ def test_threads_without_a_vector_that_is_cut_go_around_loads_of_single_elements
     assert not around or text.rindex("ld.global.v") < first_branch < text.index(single)
 
 
+def test_offsets_that_may_wrap_around_are_extended_as_they_are_scaled_and_added():
+    """They are opaque to LLVM before, in 32 bits: ptxas extends and adds an opaque copy of 64 bits apart."""
+    gather = (
+        RANGE
+        + pointers("y", "i32")
+        + """
+      %i: tensor<1024xi32, #b> = tt.load %y_p
+      %s: tensor<1024xi32, #b> = arith.muli %i, %i
+      %p: tensor<1024x!tt.ptr<i32>, #b> = tt.splat %x
+      %q: tensor<1024x!tt.ptr<i32>, #b> = tt.addptr %p, %s
+      %v: tensor<1024xi32, #b> = tt.load %q
+      tt.store %y_p, %v
+    """
+    )
+    text = ptx(gather, "%x: !tt.ptr<i32>, %y: !tt.ptr<i32> {divisibility = 16}")
+    assert text.count("mad.wide.s32") == 8 and "shl.b64" not in text and "cvt.s64" not in text
+
+
 def test_narrow_offsets_are_extended():
     store = (
         RANGE

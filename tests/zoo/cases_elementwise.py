@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from zoo.arrays import POISON, poisoned, small_integers
-from zoo.case import Bits, Case, bf16, numbers
+from zoo.case import Argument, Bits, Case, bf16, numbers
 
 
 def _integers(x, y, out, n):
@@ -70,7 +70,7 @@ def _quotients(x, y, quotient, remainder, last):
 def _quotients_case(dtype: type) -> Case:
     """Threads have four elements, of which all fit 32 bits, some, or none."""
 
-    def make(rng: np.random.Generator):
+    def make(rng: np.random.Generator) -> dict[str, Argument]:
         limit = np.iinfo(dtype).max
         some = [0, 1, 7, (1 << 32) - 1, 1 << 32, (1 << 40) + 3, limit - 1, limit]
         x = rng.choice(np.array(some, dtype), 512)

@@ -29,10 +29,10 @@ from kbuild.compiler.lower.core.casts import by_pairs, cast_registers, neighbour
 from kbuild.compiler.lower.core.emit import Emitter
 from kbuild.compiler.lower.core.literals import constant, llvm_type
 from kbuild.compiler.lower.core.lowering import lower
-from kbuild.compiler.lower.core.wide_division import DIVISIONS, divide_at_once
 from kbuild.compiler.lower.core.words import from_word, known_place, to_word
 from kbuild.compiler.lower.math.functions import has_math, math_function
 from kbuild.compiler.lower.math.real import Real
+from kbuild.compiler.lower.math.wide_division import DIVISIONS, divide_at_once
 from kbuild.compiler.lower.memory.global_memory import axis_info
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.elementwise import unsigned

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from zoo.arrays import POISON, poisoned, small_integers
-from zoo.case import Bits, Case, bf16, numbers
+from zoo.case import Argument, Bits, Case, bf16, numbers
 
 
 def _integers(x, y, out, n):
@@ -51,6 +51,40 @@ def _unsigned(x, y, out, n):
         "out": (a // b + a % b + (a >> 3) + (a * b >> 32) + np.where(a > b, 1, 2).astype(np.uint64))
         & 0xFFFFFFFF
     }
+
+
+def _quotients(x, y, quotient, remainder, last):
+    """Toward zero, where numpy's are toward the lower number."""
+    with np.errstate(over="ignore"):
+        found = np.where(
+            (x < 0) != (y < 0), -(np.abs(x) // np.abs(y)).astype(x.dtype), np.abs(x) // np.abs(y)
+        )
+        rest = np.abs(x) % np.abs(y[0])
+        return {
+            "quotient": found.astype(x.dtype),
+            "remainder": x - found.astype(x.dtype) * y,
+            "last": np.where(x < 0, -rest.astype(x.dtype), rest).astype(x.dtype),
+        }
+
+
+def _quotients_case(dtype: type) -> Case:
+    """Threads have four elements, of which all fit 32 bits, some, or none."""
+
+    def make(rng: np.random.Generator) -> dict[str, Argument]:
+        limit = np.iinfo(dtype).max
+        some = [0, 1, 7, (1 << 32) - 1, 1 << 32, (1 << 40) + 3, limit - 1, limit]
+        x = rng.choice(np.array(some, dtype), 512)
+        x[:256] = rng.integers(0, 1 << 32, 256)
+        y = np.maximum(rng.choice(np.array(some, dtype), 512), 1)
+        y[:128] = rng.integers(1, 1 << 16, 128)
+        if dtype is np.int64:
+            x[200:300] *= -1
+            y[250:350] *= -1
+        outs = {name: poisoned(512, dtype=dtype) for name in ("quotient", "remainder", "last")}
+        return {"x": x, "y": y, **outs}
+
+    name = f"quotients_{np.dtype(dtype).name}"
+    return Case(name, "elementwise.py", "quotients", make, _quotients, {"BLOCK": 512})
 
 
 def _convert(target: str):
@@ -225,6 +259,7 @@ CASES = [
         grid=(2,),
         aligned=False,
     ),
+    *(_quotients_case(dtype) for dtype in (np.int64, np.uint64)),
     Case(
         "unsigned",
         "elementwise.py",

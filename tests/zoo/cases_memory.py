@@ -135,6 +135,9 @@ def _handed_case(dtype: type) -> Case:
 CASES = [
     _cut_case(np.float32, 128, 101),
     _cut_case(np.float16, 256, 99),
+    # Several vectors of a thread, of which one may be cut.
+    _cut_case(np.float32, 2048, 1801),
+    _cut_case(np.float16, 2048, 1357),
     *(_atomic_case(dtype) for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32)),
     *(_half_case(kind) for kind in ("bf16", "fp16")),
     *(_rows_case(kind) for kind in ("fp32", "fp16", "bf16")),

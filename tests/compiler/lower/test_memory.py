@@ -79,6 +79,39 @@ def test_threads_without_a_vector_that_is_cut_go_around_single_elements(size):
     assert ("bra" in text) == (ways == 2) and text.count("add.s64") <= 1
 
 
+@pytest.mark.parametrize(("size", "around"), [(512, True), (8192, True), (32768, False)])
+@pytest.mark.parametrize("element", ["f32", "f16"])
+def test_threads_without_a_vector_that_is_cut_go_around_loads_of_single_elements(size, around, element):
+    """Where the vectors are not too many: all of them are on their way before the branch."""
+    copy = MASK + pointers("x", element) + pointers("y", element)
+    copy += f"  %v: tensor<1024x{element}, #b> = tt.load %x_p, mask=%m\n  tt.store %y_p, %v\n"
+    text = ptx(copy.replace("1024", str(size)), f"{X}, {Y}, %n: i32".replace("f32", element))
+    single = "ld.global.b32" if element == "f32" else "ld.global.b16"
+    vectors = size // (4 * 128)
+    assert text.count("ld.global.v") == vectors and text.count(single) == 3 * vectors
+    first_branch = text.find("bra", 0, text.index("st.global"))
+    assert (first_branch > 0) == around
+    assert not around or text.rindex("ld.global.v") < first_branch < text.index(single)
+
+
+def test_offsets_that_may_wrap_around_are_extended_as_they_are_scaled_and_added():
+    """They are opaque to LLVM before, in 32 bits: ptxas extends and adds an opaque copy of 64 bits apart."""
+    gather = (
+        RANGE
+        + pointers("y", "i32")
+        + """
+      %i: tensor<1024xi32, #b> = tt.load %y_p
+      %s: tensor<1024xi32, #b> = arith.muli %i, %i
+      %p: tensor<1024x!tt.ptr<i32>, #b> = tt.splat %x
+      %q: tensor<1024x!tt.ptr<i32>, #b> = tt.addptr %p, %s
+      %v: tensor<1024xi32, #b> = tt.load %q
+      tt.store %y_p, %v
+    """
+    )
+    text = ptx(gather, "%x: !tt.ptr<i32>, %y: !tt.ptr<i32> {divisibility = 16}")
+    assert text.count("mad.wide.s32") == 8 and "shl.b64" not in text and "cvt.s64" not in text
+
+
 def test_narrow_offsets_are_extended():
     store = (
         RANGE
@@ -145,7 +178,8 @@ def test_the_end_of_a_tensor_is_accessed_element_by_element_the_rest_in_vectors(
     for access in ("ld.global", "st.global"):
         # A vector that is not whole has at most three elements.
         assert text.count(f"{access}.v4.b32") == 2 and text.count(f"{access}.b32") == 6
-    assert_in_order(text, ["ld.global.v4.b32", "ld.global.b32", "selp", "st.global.v4.b32", "st.global.b32"])
+    loads = ["ld.global.v4.b32", "ld.global.v4.b32", "bra", "ld.global.b32"]
+    assert_in_order(text, [*loads, "st.global.v4.b32", "st.global.b32"])
 
 
 def test_other_is_what_the_registers_start_with():

@@ -30,6 +30,16 @@ def unsigned(x, y, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def quotients(x, y, quotient, remainder, last, BLOCK: tl.constexpr):
+    """By a number for each element, and by one for all."""
+    offsets = tl.arange(0, BLOCK)
+    a, b = tl.load(x + offsets), tl.load(y + offsets)
+    tl.store(quotient + offsets, a // b)
+    tl.store(remainder + offsets, a % b)
+    tl.store(last + offsets, a % tl.load(y))
+
+
+@triton.jit
 def floats(x, y, out, n, scale, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n

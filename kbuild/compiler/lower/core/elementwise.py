@@ -32,6 +32,7 @@ from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.words import from_word, known_place, to_word
 from kbuild.compiler.lower.math.functions import has_math, math_function
 from kbuild.compiler.lower.math.real import Real
+from kbuild.compiler.lower.math.wide_division import DIVISIONS, divide_at_once
 from kbuild.compiler.lower.memory.global_memory import axis_info
 from kbuild.compiler.ops import elementwise as rows
 from kbuild.compiler.ops.elementwise import unsigned
@@ -86,6 +87,8 @@ def lower_elementwise(emit: Emitter, op: rows.Elementwise) -> Sequence[str]:
             len(sources[0]), by_pairs(emit, lambda index: _pair(emit, op, element, sources, index))
         )
     same = _equal_registers(emit, op)
+    if isinstance(op, DIVISIONS) and (found := divide_at_once(emit, op, sources, same)) is not None:
+        return found
 
     def make(index: int) -> str:
         first = same[index] if same else index

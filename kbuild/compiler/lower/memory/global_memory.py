@@ -5,8 +5,9 @@ Plain accesses are LLVM loads and stores; those with a mask or a hint are predic
     @p ld.global.cg.v4.b32 {$0, $1, $2, $3}, [$8 + 64];          the outputs start as `other`, tied to inputs
 
 Where a mask lets through the first elements of a vector only, as at the end of a tensor, the vector is
-accessed whole by the threads that have all of it, and element by element by the others. Each element of a
-replicated tensor is stored by one thread; loads are done by every thread that holds a copy.
+accessed whole by the threads that have all of it, and element by element by the others; threads without such a
+vector go around these elements, except where few are stored. Each element of a replicated tensor is stored by
+one thread; loads are done by every thread that holds a copy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kbuild.compiler.lower.core.index import owns
 from kbuild.compiler.lower.core.literals import GLOBAL_POINTER, constant, llvm_type, memory_bits
 from kbuild.compiler.lower.core.lowering import lower
 from kbuild.compiler.lower.core.shapes import layout
-from kbuild.compiler.lower.core.words import from_word, per_word, to_words
+from kbuild.compiler.lower.core.words import from_word, per_word, to_words, word_type
 from kbuild.compiler.lower.memory.pointers import address
 from kbuild.compiler.ops.tensor import Load, Store
 from kbuild.errors import InternalError
@@ -126,6 +127,9 @@ def lower_load(emit: Emitter, op: Load) -> Sequence[str]:
     masks = emit.registers(op.mask) if op.mask is not None else None
     others = emit.registers(op.other) if op.other is not None else None
     count = layout(op.ptr.type).size("register") if isinstance(op.ptr.type, TensorType) else 1
+    if cut and masks is not None and _fits(emit, element, count):
+        defaults = list(others) if others is not None else [_zero(element)] * count
+        return _load_around(emit, op, element, width, masks[:], defaults)
     vectors: dict[int, list[str]] = {}
 
     def element_of_vector(register: int) -> str:
@@ -164,22 +168,97 @@ def _load_cut(
     return [*found, emit.select(whole, vector[-1], other[-1], kind)]
 
 
+def _fits(emit: Emitter, element: Type, count: int) -> bool:
+    """Whether a thread may hold so many elements at once, and as many again of other loads."""
+    room = emit.target.limits.registers_for(32 * emit.num_warps) // 3
+    return count * memory_bits(element) <= 32 * room
+
+
+def _load_around(
+    emit: Emitter, op: Load, element: Type, width: int, masks: Sequence[str], other: list[str]
+) -> list[str]:
+    """All vectors first; then threads with one that the mask cuts load its elements, each over its place there.
+
+    So all vectors of a thread are on their way together, those of the next load, too.  Where loads of single elements
+    stand between them, ptxas has some vectors wait until others have come and were chosen.
+    """
+    vectors: list[list[str]] = []
+    alone: dict[int, str] = {}
+    is_cut = "false"
+    for start in range(0, len(masks), width):
+        first, whole = masks[start], masks[start + width - 1]
+        own = other[start : start + width]
+        known = whole == "false"
+        vectors.append(
+            to_words(emit, own, element) if known else _load_words(emit, op, element, start, whole, own)
+        )
+        if whole != "true" and first != "false":
+            alone[start] = "true" if known else emit.instruction(f"xor i1 {whole}, true")
+            is_cut = emit.instruction(f"or i1 {is_cut}, {emit.all_of([first, alone[start]])}")
+    if alone:
+        vectors = _load_pieces(emit, op, element, width, masks, vectors, alone, is_cut)
+    return [one for words in vectors for one in _elements(emit, words, element, width)]
+
+
+def _load_pieces(
+    emit: Emitter,
+    op: Load,
+    element: Type,
+    width: int,
+    masks: Sequence[str],
+    vectors: list[list[str]],
+    alone: dict[int, str],
+    is_cut: str,
+) -> list[list[str]]:
+    """The words of vectors, with single elements over those that a thread does not have whole; `alone` says where
+    it has not, for the first element of each vector that may be cut, and `is_cut` whether any of its own is."""
+    inside, after, before = emit.new_label("cut"), emit.new_label("after"), emit.chunk.label
+    emit.branch(inside, is_cut, after)
+    pieces: dict[int, list[str]] = {}
+    with emit.scope():
+        emit.start_block(inside)
+        for start, condition in alone.items():
+            loaded = _elements(emit, vectors[start // width], element, width)
+            for place, mask in enumerate(masks[start : start + width - 1]):
+                guard = emit.all_of([mask, condition])
+                loaded[place] = _load_vector(emit, op, element, start + place, guard, [loaded[place]])[0]
+            pieces[start // width] = to_words(emit, loaded, element)
+        latch = emit.chunk.label
+        emit.branch(after)
+    phis = emit.start_block(after)
+    emit.new_chunk()
+    merged = list(vectors)
+    for number, words in pieces.items():
+        merged[number] = [emit.fresh() for _ in words]
+        for register, first, second in zip(merged[number], vectors[number], words):
+            kind = word_type(element)
+            phis.lines.append(f"  {register} = phi {kind} [{first}, %{before}], [{second}, %{latch}]")
+    return merged
+
+
 def _load_vector(
     emit: Emitter, op: Load, element: Type, start: int, mask: str, other: list[str]
 ) -> list[str]:
     if mask == "false":
         return other
+    return _elements(emit, _load_words(emit, op, element, start, mask, other), element, len(other))
+
+
+def _load_words(emit: Emitter, op: Load, element: Type, start: int, mask: str, other: list[str]) -> list[str]:
     base, offset = address(emit, op.ptr, start)
     access = access_of(element, len(other))
     modifiers = load_modifiers(emit, op)
     if mask == "true" and modifiers == ("", ""):
-        words = _plain_load(emit, access, base, offset)
-    else:
-        words = _asm_load(emit, access, modifiers, base, offset, mask, to_words(emit, other, element))
+        return _plain_load(emit, access, base, offset)
+    return _asm_load(emit, access, modifiers, base, offset, mask, to_words(emit, other, element))
+
+
+def _elements(emit: Emitter, words: Sequence[str], element: Type, count: int) -> list[str]:
+    """The elements that words hold, `count` of them."""
     step = per_word(element)
     found: list[str] = []
     for word in words:
-        found += from_word(emit, word, element, min(step, len(other) - len(found)))
+        found += from_word(emit, word, element, min(step, count - len(found)))
     return found
 
 

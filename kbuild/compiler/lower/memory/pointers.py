@@ -162,10 +162,6 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
                 assert isinstance(pointee, PointerType)
                 size, kind = memory_bits(pointee.pointee) // 8, memory_type(pointee.pointee)
                 if moved != "0":
-                    if emit.wrapping.may_wrap(offset) or emit.wrapping.is_sum_from_memory(offset):
-                        # LLVM's strength reduction makes one address from another by the difference of their
-                        # indices before these are extended (it looks through the `sext` of a GEP's index).
-                        moved = emit.opaque(moved, "i64")
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {moved}")
                 if strides != "0":
                     base = emit.instruction(f"getelementptr {kind}, {GLOBAL_POINTER} {base}, i64 {strides}")
@@ -181,10 +177,24 @@ def _address(emit: Emitter, value: Value, register: int, depth: int) -> Parts:
 
 def _wide_offset(emit: Emitter, offset: Value, register: int) -> Strides:
     """An offset, all of it in 64 bits.  Those that may wrap around are taken whole."""
-    if emit.wrapping.may_wrap(offset):
-        base, constant = _whole(emit, offset, register)
-        return _extended(emit, base, _kind(offset)), "0", constant
-    return _strided(emit, offset, register, 0)
+    wraps = emit.wrapping.may_wrap(offset)
+    if not wraps and not emit.wrapping.is_sum_from_memory(offset):
+        return _strided(emit, offset, register, 0)
+    if wraps or _kind(offset) != "i64":
+        base, constant = (_whole if wraps else offset_parts)(emit, offset, register)
+        return _hidden(emit, base, _kind(offset)), "0", constant
+    own, strides, constant = _strided(emit, offset, register, 0)
+    return _hidden(emit, own, "i64"), strides, constant
+
+
+def _hidden(emit: Emitter, register: str, kind: str) -> str:
+    """An offset in 64 bits, of which LLVM does not know what it was computed from: its strength reduction makes one
+    address from another by the difference of their indices before these are extended (it looks through the `sext`
+    of a GEP's index).  The copy is of 32 bits, so that ptxas extends and adds at once."""
+    if register[0] != "%" or kind not in ("i32", "i64"):
+        wide = _extended(emit, register, kind)
+        return emit.opaque(wide, "i64") if wide[0] == "%" else wide
+    return _extended(emit, emit.opaque(register, kind), kind)
 
 
 def _strided(emit: Emitter, value: Value, register: int, depth: int) -> Strides:

@@ -235,6 +235,18 @@ def combine_constants(op: Binary) -> Op | None:
     return type(op)(inner.lhs, Constant.of(op.fold(first, outer), op.lhs.type).result)
 
 
+@folding.on(AddI)
+def quotient_and_remainder(op: AddI) -> Value | None:
+    """(x / d) * d + x % d = x, as where an index is taken apart for an axis of one element"""
+    for whole, rest in ((op.lhs.owner, op.rhs.owner), (op.rhs.owner, op.lhs.owner)):
+        if isinstance(whole, MulI) and isinstance(rest, RemSI | RemUI):
+            divide, x, d = (DivSI if isinstance(rest, RemSI) else DivUI), rest.lhs, rest.rhs
+            for quotient, factor in ((whole.lhs.owner, whole.rhs), (whole.rhs.owner, whole.lhs)):
+                if isinstance(quotient, divide) and factor is d and quotient.lhs is x and quotient.rhs is d:
+                    return x
+    return None
+
+
 @folding.on(PowF)
 def power_by_products(op: PowF) -> Value | Op | None:
     """x^1 = x, x^2 = x * x, x^3 = x^2 * x, x^4 = x^2 * x^2: no further from the power than the function, 1.5 units of the

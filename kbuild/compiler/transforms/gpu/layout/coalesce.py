@@ -32,7 +32,7 @@ from kbuild.compiler.ir.types import PointerType, TensorType, bit_width
 from kbuild.compiler.layout import LinearLayout, coalesced, thread_grid
 from kbuild.compiler.layout.gluon import BlockedLayout, DistributedLayout, DistributedLinearLayout
 from kbuild.compiler.ops.control import For, While
-from kbuild.compiler.ops.tensor import Atomic, Load, Reduce
+from kbuild.compiler.ops.tensor import Atomic, Load, Reduce, Scan
 from kbuild.compiler.transforms._support.layout_flow import (
     MEMORY,
     converted,
@@ -77,8 +77,8 @@ def coalesce(module: Module, target: Target) -> None:
         num_warps: int = func.attrs["num_warps"]
         accesses = find_accesses(func, target)
         nested = {access.shape for access in accesses if access.op.parent is not func.body}
-        for group, axes in _connected(func, accesses):
-            chosen = choose_vectors(group, num_warps)
+        for group, axes, scanned in _connected(func, accesses):
+            chosen = choose_vectors(group, num_warps, group[0].order[0] in scanned)
             long = _long_vectors(chosen, group[0].shape in nested, num_warps)
             for access, vector in chosen:
                 run = RUN if vector in long else 1
@@ -147,13 +147,16 @@ def find_accesses(func: Func, target: Target) -> list[PointerAccess]:
     return accesses
 
 
-def choose_vectors(group: list[PointerAccess], num_warps: int) -> list[tuple[PointerAccess, int]]:
+def choose_vectors(
+    group: list[PointerAccess], num_warps: int, scanned: bool = False
+) -> list[tuple[PointerAccess, int]]:
     """The elements per thread of connected accesses of one shape and order.
 
     All follow the widest: a load of more than 16 bytes per thread takes several instructions, whose gaps the
     cache fills. A store's gaps are written one by one, so the narrowest store sets the pace, unless that made
     wider loads too narrow; then the store goes its own way.  Atomics take so much longer than loads that these
-    follow in any case.  What is not in the deepest loops follows those that are.
+    follow in any case.  What is not in the deepest loops follows those that are.  Where a scan goes along the elements
+    of threads, it takes steps for each of their vectors, which cost more than the way to a narrow store's own layout.
     """
     widest = max(access.vector for access in group)
     deepest = max(_depth(access.op) for access in group)
@@ -161,7 +164,7 @@ def choose_vectors(group: list[PointerAccess], num_warps: int) -> list[tuple[Poi
     stores = min((access.vector for access in writes), default=widest)
     narrowest = min((access.bits for access in group if access.vector > stores), default=MIN_BITS)
     atomic = any(isinstance(access.op, Atomic) for access in writes)
-    common = stores if atomic or stores * narrowest >= MIN_BITS else widest
+    common = stores if atomic or (stores * narrowest >= MIN_BITS and not scanned) else widest
     share = max(1, tensor_type(group[0].op.operands[0]).numel // (32 * num_warps))
     return [(access, min(share, access.vector if access.writes else common, common)) for access in group]
 
@@ -179,9 +182,11 @@ def _has_rows(access: PointerAccess, vector: int, num_warps: int) -> bool:
     return prod(access.shape) // row >= rows_of_warp * num_warps
 
 
-def _connected(func: Func, accesses: list[PointerAccess]) -> list[tuple[list[PointerAccess], set[int]]]:
+def _connected(
+    func: Func, accesses: list[PointerAccess]
+) -> list[tuple[list[PointerAccess], set[int], set[int]]]:
     """Accesses of one shape and order between which only operations without a layout of their own stand, and
-    the axes along which what these connect is reduced."""
+    the axes along which what these connect is reduced, and scanned."""
     parents: dict[Value, Value] = {}
 
     def root(value: Value) -> Value:
@@ -199,14 +204,17 @@ def _connected(func: Func, accesses: list[PointerAccess]) -> list[tuple[list[Poi
         for group in carried_groups(op):
             if isinstance(group.targets[0].type, TensorType):
                 join([*group.targets, *group.sources()])
-    axes: dict[Value, set[int]] = {}
+    axes: dict[tuple[Value, type[Op]], set[int]] = {}
     for op in func.body.walk():
-        if isinstance(op, Reduce):
-            axes.setdefault(root(op.srcs[0]), set()).add(op.axis)
+        if isinstance(op, Reduce | Scan):
+            axes.setdefault((root(op.srcs[0]), type(op)), set()).add(op.axis)
     groups: dict[tuple[Value, tuple[int, ...], tuple[int, ...]], list[PointerAccess]] = {}
     for access in accesses:
         groups.setdefault((root(access.op.operands[0]), access.shape, access.order), []).append(access)
-    return [(group, axes.get(key[0], set())) for key, group in groups.items()]
+    return [
+        (group, axes.get((root_, Reduce), set()), axes.get((root_, Scan), set()))
+        for (root_, *_), group in groups.items()
+    ]
 
 
 def _set_layout(op: Op, layout: LinearLayout) -> None:

@@ -1,10 +1,10 @@
 """Gives each access to global memory the layout in which neighbouring threads touch neighbouring bytes, up to
 16 each.
 
-The axis along which a pointer tensor is contiguous comes first; its alignment, and that of the mask, bound
-the vector. Accesses of one shape that elementwise operations connect get one layout, so that no data moves
-between them.  Where such a tile is reduced along its contiguous axis, each warp has whole rows, if there are rows
-for all warps: the reduction needs no shared memory then.
+The axis along which a pointer tensor is contiguous comes first, or, where none is, the one along which it changes
+less often; its alignment, and that of the mask, bound the vector. Accesses of one shape that elementwise operations
+connect get one layout, so that no data moves between them.  Where such a tile is reduced along its contiguous axis,
+each warp has whole rows, if there are rows for all warps: the reduction needs no shared memory then.
 
 Before:
     %x: tensor<1024xf32, #blocked> = tt.load %p
@@ -64,6 +64,8 @@ class PointerAccess(NamedTuple):
     """Size of an element."""
     vector: int
     """Most elements that one instruction may move."""
+    any_order: bool = False
+    """Whether no axis is better than the others."""
 
     @property
     def writes(self) -> bool:
@@ -132,7 +134,11 @@ def find_accesses(func: Func, target: Target) -> list[PointerAccess]:
         pointers = op.operands[0]
         type_ = tensor_type(pointers)
         facts = info.get(pointers)
-        order = tuple(sorted(range(type_.rank), key=lambda axis: (-facts.contiguity[axis], -axis)))
+        # Where no axis is contiguous, lanes had better share places: bytes of two numbers each are read by pairs of them.
+        shared = [n if n < size else 1 for n, size in zip(facts.constancy, type_.shape)]
+        order = tuple(
+            sorted(range(type_.rank), key=lambda axis: (-facts.contiguity[axis], -shared[axis], -axis))
+        )
         assert isinstance(type_.element, PointerType)
         bits = max(8, bit_width(type_.element.pointee))
         mask: Value | None = getattr(op, "mask", None)
@@ -143,7 +149,8 @@ def find_accesses(func: Func, target: Target) -> list[PointerAccess]:
             facts, info.get(mask) if mask is not None else None, order[0], bits, cut=not atomic
         )
         vector = min(vector, type_.shape[order[0]], atomic_width(op, target) if atomic else vector)
-        accesses.append(PointerAccess(op, type_.shape, order, bits, vector))
+        any_order = max(*facts.contiguity, *shared) == 1
+        accesses.append(PointerAccess(op, type_.shape, order, bits, vector, any_order))
     return accesses
 
 
@@ -186,7 +193,8 @@ def _connected(
     func: Func, accesses: list[PointerAccess]
 ) -> list[tuple[list[PointerAccess], set[int], set[int]]]:
     """Accesses of one shape and order between which only operations without a layout of their own stand, and
-    the axes along which what these connect is reduced, and scanned."""
+    the axes along which what these connect is reduced, and scanned.  Those that may have any order take that of the
+    others."""
     parents: dict[Value, Value] = {}
 
     def root(value: Value) -> Value:
@@ -209,11 +217,18 @@ def _connected(
         if isinstance(op, Reduce | Scan):
             axes.setdefault((root(op.srcs[0]), type(op)), set()).add(op.axis)
     groups: dict[tuple[Value, tuple[int, ...], tuple[int, ...]], list[PointerAccess]] = {}
+    orders: dict[tuple[Value, tuple[int, ...]], set[tuple[int, ...]]] = {}
     for access in accesses:
-        groups.setdefault((root(access.op.operands[0]), access.shape, access.order), []).append(access)
+        if not access.any_order:
+            orders.setdefault((root(access.op.operands[0]), access.shape), set()).add(access.order)
+    for access in accesses:
+        value = root(access.op.operands[0])
+        found = orders.get((value, access.shape), set())
+        order = next(iter(found)) if access.any_order and len(found) == 1 else access.order
+        groups.setdefault((value, access.shape, order), []).append(access._replace(order=order))
     return [
-        (group, axes.get((root_, Reduce), set()), axes.get((root_, Scan), set()))
-        for (root_, *_), group in groups.items()
+        (group, axes.get((value, Reduce), set()), axes.get((value, Scan), set()))
+        for (value, *_), group in groups.items()
     ]
 
 

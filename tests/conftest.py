@@ -101,13 +101,13 @@ def parse_cases(text: str) -> Iterator[Case]:
 
 
 _COMPILERS = pytest.StashKey[Path]()
-"""The folder with C compilers that compile each text once in a run."""
+"""The folder with what the C compiler of the tests has made in this run."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # Workers of xdist inherit the environment.
         folder = config.stash[_COMPILERS] = Path(tempfile.mkdtemp(prefix="kbuild-tests-cc-"))
-        os.environ.update(with_compilers(folder))
+        os.environ.update(with_compilers(config.rootpath / ".pytest_cache/cc", folder))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

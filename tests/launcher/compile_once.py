@@ -1,9 +1,9 @@
 """A C compiler that compiles each text once: the tests make the same launcher again and again, mostly without a cache,
 which takes five seconds of a processor each time.
 
-`with_compilers(folder)` puts it before the compilers on PATH, as `cc` and `gcc`. A command whose flags it knows is answered
-from the folder, by the preprocessed sources, the contents of objects and the arguments; all others, and those that
-fail or warn, are the compiler's own. `REAL` in the environment turns it off for tests of what the compiler does.
+`with_compilers(programs, kept)` puts it before the compilers on PATH, as `cc` and `gcc`. A command whose flags it knows is
+answered from the folder `kept`, by the preprocessed sources, the contents of objects and the arguments; all others, and
+those that fail or warn, are the compiler's own. `REAL` in the environment turns it off for tests of what the compiler does.
 """
 
 from __future__ import annotations
@@ -20,23 +20,29 @@ from pathlib import Path
 REAL = "REAL_CC"
 """Where this is set, all commands are the compiler's own."""
 NAMES = ("cc", "gcc")
+_KEPT = "kept"
+"""The file beside them that names the folder of this run."""
 _KNOWN = re.compile(
     r"-(c|s|shared|pthread|[OWDUI].*|std=.*|f(?!stack-usage|profile|dump|sanitize).*|l(dl|pthread|m))"
 )
 """Flags with which the output follows from the texts: none that makes more files, or looks for others."""
 
 
-def with_compilers(folder: Path) -> dict[str, str]:
-    """What to set in the environment so that commands find these compilers, which are written to the folder."""
+def with_compilers(programs: Path, kept: Path) -> dict[str, str]:
+    """What to set in the environment so that commands find these compilers, which are written to the folder `programs`: the
+    same in each run, as what is compiled by a program of another path or text has another identity in caches."""
     path = os.environ["PATH"]
-    (folder / "kept").mkdir(parents=True)
+    if str(programs) in path.split(os.pathsep):
+        return {}  # A run within a run.
+    programs.mkdir(parents=True, exist_ok=True)
+    (programs / _KEPT).write_text(str(kept))
     for name in NAMES:
         if real := shutil.which(name, path=path):
-            program = folder / name
-            words = [sys.executable, "-I", "-S", __file__, str(folder / "kept"), real]
+            program = programs / name
+            words = [sys.executable, "-I", "-S", __file__, str(programs / _KEPT), real]
             program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             program.chmod(0o755)
-    return {"PATH": f"{folder}{os.pathsep}{path}"}
+    return {"PATH": f"{programs}{os.pathsep}{path}"}
 
 
 def key_of(real: str, arguments: list[str]) -> str:
@@ -68,7 +74,7 @@ def key_of(real: str, arguments: list[str]) -> str:
 def main(kept: Path, real: str, arguments: list[str]) -> int:
     """Run a command of the compiler, or take its output from the folder."""
     place = arguments.index("-o") + 1 if "-o" in arguments[:-1] else 0
-    known = place and REAL not in os.environ
+    known = place and REAL not in os.environ and kept.is_dir()
     key = key_of(real, arguments[: place - 1] + arguments[place + 1 :]) if known else ""
     if not key:
         os.execv(real, [real, *arguments])
@@ -87,4 +93,4 @@ def main(kept: Path, real: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    sys.exit(main(Path(Path(sys.argv[1]).read_text()), sys.argv[2], sys.argv[3:]))

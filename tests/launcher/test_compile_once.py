@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ def cc(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> Compile:
     )
     real.chmod(0o755)
     monkeypatch.setenv("PATH", f"{real.parent}:/usr/bin:/bin")
-    environment = with_compilers(tmp_path / "once")
+    (tmp_path / "kept").mkdir()
+    environment = with_compilers(tmp_path / "once", tmp_path / "kept")
 
     def run(folder: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         place = tmp_path / folder
@@ -84,7 +86,9 @@ def test_what_fails_or_warns_does_so_each_time(cc: Compile, log: Path, tmp_path:
     assert len(log.read_text().splitlines()) == 5
 
 
-def test_it_can_be_turned_off(cc: Compile, log: Path) -> None:
+def test_it_can_be_turned_off_and_ends_with_its_run(cc: Compile, log: Path, tmp_path: Path) -> None:
     for variables in ({}, {REAL: "1"}):
         cc("one", "-c", "a.c", "-o", "a.o", **variables)
-    assert len(log.read_text().splitlines()) == 2
+    shutil.rmtree(tmp_path / "kept")
+    assert cc("one", "-c", "a.c", "-o", "a.o").returncode == 0
+    assert len(log.read_text().splitlines()) == 3 and not (tmp_path / "kept").exists()

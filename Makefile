@@ -1,5 +1,5 @@
 # make build   everything from a fresh checkout: an environment, kbuild, the kernels' cubins, the wheel
-# make test    the tests that need no GPU
+# make test    the tests that need no GPU, and make static of a sample, unless SAMPLE=no
 # make verify  the PTX of all kernels of this repository run on the CPU: right results, no races; SHARD=1/2 of half of them
 # make static  what differs in the code of all kernels from bench/baseline.txt: registers, spills, instructions by class
 # make lint    style and types of all Python here: ruff, and pyright as pyproject.toml says
@@ -31,8 +31,10 @@ static: $(INSTALLED)
 test: $(INSTALLED)
 	@echo "==> pytest"
 	@$(VENV)/bin/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+ifneq ($(SAMPLE),no)
 	@echo "==> shipped kernels, a sample: what differs from bench/baseline.txt"
 	@$(VENV)/bin/python bench/static.py --sample
+endif
 
 lint: $(INSTALLED)
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,test]'

@@ -19,7 +19,10 @@ interpreted.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +50,7 @@ from kbuild.compiler.ir.types import (
 from kbuild.compiler.ir.verify import verify
 from kbuild.errors import CompileError
 from kbuild.targets import find_target
+from tests.launcher.compile_once import with_compilers
 
 _CASE = re.compile(r"^// case: *(?P<name>\S+) *\[(?P<passes>.*)\] *(?:target=(?P<target>\w+))? *$")
 _SEPARATOR = "// ----"
@@ -94,6 +98,21 @@ def parse_cases(text: str) -> Iterator[Case]:
             separator,
             last,
         )
+
+
+_COMPILERS = pytest.StashKey[Path]()
+"""The folder with what the C compiler of the tests has made in this run."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # Workers of xdist inherit the environment.
+        folder = config.stash[_COMPILERS] = Path(tempfile.mkdtemp(prefix="kbuild-tests-cc-"))
+        os.environ.update(with_compilers(config.rootpath / ".pytest_cache/cc", folder))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if folder := config.stash.get(_COMPILERS, None):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.launcher.compile_once import REAL
+
 ROOT = Path(__file__).parents[2]
 MANIFEST = """\
 schema = 1
@@ -71,6 +73,7 @@ def test_two_users_make_the_same_bytes(tmp_path: Path) -> None:
         TZ="Asia/Tokyo",
         LC_ALL="C",
         PYTHONHASHSEED="7",
+        **{REAL: "1"},
     )
     assert one == other
     assert (tmp_path / "home/ada/.cache/kbuild").is_dir() and (tmp_path / "home/grace/.cache/kbuild").is_dir()

@@ -1,8 +1,10 @@
-"""Every case of the zoo: the compiler's own PTX, run by the emulator, gives numpy's results."""
+"""Every case of the zoo assembles for each target, and the compiler's own PTX, run by the emulator, gives numpy's
+results."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,19 +17,19 @@ ADVERSE = ["reverse", "random(1)", "starve(0)"]
 """Schedules that run every warp on its own."""
 
 
-@lru_cache
+@cache
 def compiled(name: str, arch: str) -> kbuild.Artifact:
-    """The artifact of a case."""
+    """The artifact of a case, compiled once for all tests here; of its texts the PTX and the cubin alone are kept."""
     case = CASES[name]
     signature = case.signature(case.make(np.random.default_rng(0)))
-    return kbuild.compile(
+    artifact = kbuild.compile(
         case.source,
         signature=signature,
         constexprs=case.constexprs,
         target=arch,
-        stop="ptx",
         options=case.options(arch),
     )
+    return replace(artifact, asm={stage: artifact.asm[stage] for stage in ("ptx", "cubin")})
 
 
 def check(name: str, arch: str, schedule: str, checks: str = "") -> None:
@@ -44,9 +46,17 @@ def check(name: str, arch: str, schedule: str, checks: str = "") -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "arch"), [(name, arch) for name, case in CASES.items() for arch in case.archs]
-)
+ON_EACH = [(name, arch) for name, case in CASES.items() for arch in case.archs]
+
+
+@pytest.mark.parametrize(("name", "arch"), ON_EACH)
+def test_case_assembles_without_spills(name: str, arch: str) -> None:
+    artifact = compiled(name, arch)
+    assert artifact.metadata.spill_stores == 0
+    assert artifact.asm["cubin"].startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(("name", "arch"), ON_EACH)
 def test_case_is_right_in_lockstep(name: str, arch: str) -> None:
     check(name, arch, "lockstep")
 

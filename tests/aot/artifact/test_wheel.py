@@ -26,6 +26,7 @@ from kbuild.aot.build.results import BuildResult
 from kbuild.aot.manifest.model import Package
 from kbuild.errors import ToolError
 from tests.aot.artifact.archives import entries_of
+from tests.launcher.compile_once import REAL
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Package("demo_kernels", "1.0", ("sm_90",), summary="Demo", license="MIT")
@@ -172,7 +173,13 @@ def test_two_directories_and_days_give_the_same_bytes(
         shutil.copy(options.project / name, other / name)
     mask = os.umask(0o077)
     try:
-        environment = {**options.environment, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+        environment = {
+            **options.environment,
+            "PYTHONHASHSEED": "7",
+            "TZ": "Asia/Tokyo",
+            "LC_ALL": "C",
+            REAL: "1",
+        }
         again = build(
             replace(options, project=other, cache=None, jobs=1, environment=environment), Progress()
         )

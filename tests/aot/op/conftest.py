@@ -15,6 +15,7 @@ import pytest
 
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
 from tests.aot.op.project import CHOOSE_MANIFEST, COST_MANIFEST, MANIFEST, NORMALISE_MANIFEST, write_kernels
 
@@ -32,7 +33,8 @@ def project(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("operators")
     write_kernels(root)
     (root / "kernels.toml").write_text(MANIFEST + CHOOSE_MANIFEST + NORMALISE_MANIFEST + COST_MANIFEST)
-    result = build(BuildOptions(project=root, environment=dict(os.environ)), Progress())
+    options = BuildOptions(project=root, environment=dict(os.environ), cache=cache_directory(os.environ))
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(root / "site")

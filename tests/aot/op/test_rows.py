@@ -17,6 +17,7 @@ import pytest
 
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +36,10 @@ def root(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
     shutil.copytree(ROOT / "kernels", folder / "kernels")
     (folder / "kernels.toml").write_text(manifest())
-    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
+    options = BuildOptions(
+        project=folder, environment=dict(os.environ), archs=("sm_90",), cache=cache_directory(os.environ)
+    )
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(folder / "site")

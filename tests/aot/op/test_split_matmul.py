@@ -17,6 +17,7 @@ import pytest
 
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
 from kbuild.emulator.driver.devices import Device
 
@@ -43,7 +44,8 @@ def root(tmp_path_factory) -> Path:
     text = re.sub(r"config = \[\n  # sm_80.*?^\]", PLAIN, text, count=1, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r".*(sm_80|fp32|bf16).*\n", "", text.replace("*fp32", "*f32")).replace("*f32", "*fp32")
     (folder / "kernels.toml").write_text(f"schema = 1\n{PACKAGE}\n{text}")
-    result = build(BuildOptions(project=folder, environment=dict(os.environ)), Progress())
+    options = BuildOptions(project=folder, environment=dict(os.environ), cache=cache_directory(os.environ))
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(folder / "site")

@@ -18,6 +18,7 @@ import pytest
 from kbuild import cli
 from kbuild.aot.build.progress import Progress
 from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
 from tests.cli.adopting.conftest import STAND_IN
 from tests.cli.adopting.serving.calls import Calls
@@ -53,7 +54,10 @@ def adopted(folder: Path, ops: str, use: str) -> Path:
         patch.setenv("STAND_IN_GPU", "1")
         assert cli.main(["capture", "-q", "--", sys.executable, "use.py"]) == 0
         assert cli.main(["import", "-q", "capture.jsonl"]) == 0
-    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
+    options = BuildOptions(
+        project=folder, environment=dict(os.environ), archs=("sm_90",), cache=cache_directory(os.environ)
+    )
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     with zipfile.ZipFile(result.wheel) as archive:
         archive.extractall(folder / "site")
@@ -65,7 +69,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the example, built."""
     folder = tmp_path_factory.mktemp("serving") / "adopt"
     shutil.copytree(ROOT / "examples/adopt", folder, ignore=shutil.ignore_patterns("build", "dist"))
-    result = build(BuildOptions(project=folder, environment=dict(os.environ), archs=("sm_90",)), Progress())
+    options = BuildOptions(
+        project=folder, environment=dict(os.environ), archs=("sm_90",), cache=cache_directory(os.environ)
+    )
+    result = build(options, Progress())
     assert not result.failures and result.wheel is not None
     shutil.move(result.wheel, folder / "wheel.zip")
     return folder

@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kbuild.aot.manifest.expand import Variant
 
 COUNTS = (*range(1, 13), 16, 20, 24, 32, 48, 64, 96, 128)
@@ -82,19 +84,47 @@ def calls(
 ) -> dict[Variant, list[Values]]:
     """For each of a point's variants with a cost a few calls that take it, the smallest first; of as many of the `others`, which
     have the arguments that no cost names, as it takes to find some for all."""
-    found: dict[Variant, list[Values]] = {one: [] for one in rivals if one.cost}
-    # Variants take long to hash.
-    by_identity = {id(one): those for one, those in found.items()}
-    several = [Rival.of(one) for one in rivals]
+    found: list[list[Values]] = [[] for _ in rivals]
     chosen = sorted(itertools.product(*choices.values()), key=math.prod)
     for rest in others:
-        for values in chosen:
-            call = {**rest, **dict(zip(choices, values))}
-            those = by_identity.get(id(taken(several, call, num_sms)))
-            if those is not None and len(those) < most:
-                those.append(call)
-                if all(len(each) == most for each in found.values()):
-                    return found
-        if all(found.values()):
+        which = all_taken(rivals, rest, tuple(choices), chosen, num_sms)
+        for place, those in enumerate(found):
+            more = np.flatnonzero(which == place)[: most - len(those)]
+            those += ({**rest, **dict(zip(choices, chosen[index]))} for index in more)
+        if all(those for one, those in zip(rivals, found) if one.cost):
             break
-    return found
+    return {one: those for one, those in zip(rivals, found) if one.cost}
+
+
+def all_taken(
+    rivals: Sequence[Variant],
+    rest: Values,
+    names: Sequence[str],
+    chosen: Sequence[tuple[int, ...]],
+    num_sms: int,
+) -> np.ndarray:
+    """For calls with the arguments `rest` and each `chosen` value of those with these names, the place of the variant that
+    `taken` finds; below zero where it is none."""
+    count = len(chosen)
+    columns = {**rest, **dict(zip(names, np.array(chosen, np.int64).reshape(count, len(names)).T))}
+
+    def column(text: str) -> np.ndarray:
+        try:
+            return np.broadcast_to(eval(compiled(text), names_for(num_sms), columns), count)
+        except (ValueError, AttributeError):  # Where it chooses by a value, each call does.
+            calls = ({**rest, **dict(zip(names, values))} for values in chosen)
+            return np.fromiter((value_of(text, call, num_sms) for call in calls), np.int64, count)
+
+    first, best = np.full(count, -1), np.full(count, -1)
+    least = np.full(count, np.iinfo(np.int64).max)
+    for place, one in enumerate(rivals):
+        applies = np.ones(count, bool)
+        for guard in one.guards:
+            applies &= column(guard.expression) != 0
+        first[applies & (first < 0)] = place
+        if one.cost:
+            cost = column(one.cost)
+            better = applies & (cost < least)
+            best[better], least[better] = place, cost[better]
+    has_cost = np.array([bool(one.cost) for one in rivals])
+    return np.where(has_cost[first], best, first)

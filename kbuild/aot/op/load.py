@@ -90,7 +90,9 @@ class _OpLoader:
         if len(self.reader.errors) > before:
             return None
         scope = replace(
-            scope, scalars={scalar.name: scalar.value_kind for scalar in scalars}, constants=_constants(self.kernel)
+            scope,
+            scalars={scalar.name: scalar.value_kind for scalar in scalars},
+            constants=_constants(self.kernel),
         )
         # Before outputs are made, nothing is known of them.
         early = scope.of([tensor.name for tensor in inputs])

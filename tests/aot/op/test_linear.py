@@ -139,7 +139,7 @@ def test_the_word_has_to_be_one_of_the_list(package, driver) -> None:
     [
         ("[]", "scalars.activation: expected a list of words, found an empty list"),
         ('["none", "none"]', 'scalars.activation[1]: "none" is named twice'),
-        ('["none", 1]', "scalars.activation[1]: expected a word, found 1"),
+        ('["none", 1]', "scalars.activation[1]: expected a word, found the int 1"),
         ('["none", "re lu"]', 'scalars.activation[1]: "re lu" is no plain word'),
     ],
 )

@@ -62,7 +62,9 @@ def inherit(reader: ManifestReader) -> None:
                 reader.writers[(*path, name)] = written_by
             table = {**{name: value for name, value in base.items() if name not in own}, **table}
         if isinstance(table, Mapping):
-            table = _with_choices(reader, path, table, {name: (at, written[at]) for name, at in first.items()})
+            table = _with_choices(
+                reader, path, table, {name: (at, written[at]) for name, at in first.items()}
+            )
         if isinstance(table, Mapping) and isinstance(name := table.get("name"), str):
             first.setdefault(name, index)
         written.append(table)

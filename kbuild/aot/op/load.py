@@ -89,11 +89,8 @@ class _OpLoader:
         scalars = tuple(self._scalars(values.get("scalars", {}), scope, tensors))
         if len(self.reader.errors) > before:
             return None
-        scope = replace(
-            scope,
-            scalars={scalar.name: scalar.value_kind for scalar in scalars},
-            constants=_constants(self.kernel),
-        )
+        kinds = {scalar.name: scalar.value_kind for scalar in scalars}
+        scope = replace(scope, scalars=kinds, constants=_constants(self.kernel))
         # Before outputs are made, nothing is known of them.
         early = scope.of([tensor.name for tensor in inputs])
         requirements = tuple(self._requirements(values.get("require", {}), early))

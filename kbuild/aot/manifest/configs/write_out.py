@@ -2,8 +2,8 @@
 tables.
 
 A kernel takes the keys that it does not give from the one before it that `like` names, and a choice of an operator those
-of that operator's choice.  A list of facts repeats its line.  An expression in place of a meta-parameter is computed: an axis of the matrix stands for each of its values,
-and a run-time argument for the largest that `when` lets through.
+of that operator's choice.  A list of facts repeats its line.  An expression in place of a meta-parameter is computed: an
+axis of the matrix stands for each of its values, and a run-time argument for the largest that `when` lets through.
 
     { BLOCK = "next_power_of_2(n)", when = { n = ["<= 256", "<= 1000"] } }
 

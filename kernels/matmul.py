@@ -402,8 +402,8 @@ def sum_of_parts(
     places = (
         partial + number.to(tl.int64) * parts * size + inner_rows[:, None] * block_n + inner_columns[None, :]
     )
-    total = first_sums(rows, columns, shape, bias_of(layer, True), False)
     tl.extra.cuda.gdc_wait()
+    total = first_sums(rows, columns, shape, bias_of(layer, True), False)
     for start in range(0, parts, AT_ONCE):
         for part in tl.static_range(AT_ONCE):
             total += tl.load(places + part * size, mask=is_inside & (start + part < parts), other=0.0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild.aot.manifest.expand import Variant, expand_config
+from kbuild.aot.manifest.expand import Variant, expand, expand_config
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest, Value
 from kbuild.compiler.frontend import build_module
@@ -137,6 +137,21 @@ def test_few_rows_are_tiles_of_the_transpose_with_little_beyond_them(
     values = {"M": m, "N": n, "K": k, "num_sms": 132, "stride_bk": strides[0], "stride_bn": strides[1]}
     model = modelled(manifest, "matmul", values)
     assert (model["m"], model["n"]) == tile
+
+
+def test_what_an_operator_launches_is_there_on_each_architecture(manifest: Manifest) -> None:
+    """Its model does not know of which a device is."""
+    built: dict[str, set[str]] = {}
+    for variant in expand(manifest).variants:
+        built.setdefault(variant.kernel, set()).add(variant.arch)
+    lacking = [
+        (kernel.name, launch.kernel)
+        for kernel in manifest.kernels
+        if kernel.op is not None
+        for launch in kernel.op.launches
+        if not built[kernel.name] <= built[launch.kernel]
+    ]
+    assert not lacking
 
 
 @pytest.mark.parametrize("persistent", [False, True])

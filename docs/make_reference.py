@@ -116,7 +116,7 @@ def json_schema(given: Table) -> dict[str, Any]:
         "additionalProperties": rest,
     }
     if "like" in named:  # Which gives what else is required.
-        shape["required"] = ["name"]
+        shape["required"] = [name for name in ("name",) if name in named]
         shape["anyOf"] = [{"required": [*given.required]}, {"required": ["like"]}]
     return {"description": one_line(given.describes.__doc__), **shape}
 

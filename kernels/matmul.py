@@ -60,6 +60,38 @@ def powers_of_two(columns):
 
 
 @triton.jit
+def activated(x, activation):
+    """x, or relu, gelu (by the hyperbolic tangent) or silu of it, by the numbers 0 to 3."""
+    if activation >= 2:
+        # x · (1 + tanh u) / 2, which is x / (1 + e^-2u), and x / (1 + e^-x): 2^ of x · (a + b · x²).
+        is_gelu = activation == 2
+        a = tl.where(is_gelu, -2.302208198144325, -1.4426950408889634)
+        b = tl.where(is_gelu, -0.1029432396950264, 0.0)
+        exponent = x * (a + b * tl.minimum(x * x, 1e30))  # So that no 0 · ∞ is in it.
+        root = tl.rsqrt(
+            1.0 + tl.exp2(exponent)
+        )  # A division has instructions for divisors that this never is.
+        x = x * root * root
+    else:
+        x = tl.maximum(x, tl.where(activation == 1, 0.0, float("-inf")), propagate_nan=tl.PropagateNan.ALL)
+    return x
+
+
+@triton.jit
+def first_sums(rows, columns, shape, bias, ACROSS: tl.constexpr):
+    """What the sums of a tile begin with: zeros, or where `bias` has a pointer and whether there is memory, that layer's
+    bias: loaded here it has come once the first operands have.  ACROSS says that columns of the layer are rows here."""
+    sums = tl.zeros((rows.shape[0], columns.shape[0]), dtype=tl.float32)
+    if len(bias) > 0:
+        pointer, is_there = bias
+        features = rows if ACROSS else columns
+        is_inside = features < (shape[0] if ACROSS else shape[1])
+        offsets = tl.load(pointer + features, mask=is_inside & is_there, other=0.0).to(tl.float32)
+        sums += offsets[:, None] if ACROSS else offsets[None, :]
+    return sums
+
+
+@triton.jit
 def sums_of_tile(
     corner,
     left,
@@ -67,10 +99,12 @@ def sums_of_tile(
     shape,
     first,
     last,
+    bias,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SPECIALIZE: tl.constexpr,
+    ACROSS: tl.constexpr,
 ):
     """The sums of the tile of C whose first row and column are `corner`, in fp32, over `first` to `last` along K, where
     the pointers of A and B begin: a tuple of blocks.  A matrix is a pointer with its two strides.
@@ -101,7 +135,7 @@ def sums_of_tile(
         b_tiles += (b + depth[:, None] * stride_bk + columns_of_b.to(tl.int64)[None, :] * stride_bn,)
         in_b += (columns < N if SPECIALIZE else tl.full((PARTS[part][1],), True, tl.int1),)
         # Sums are kept in fp32, whatever the operands are.
-        sums += (tl.zeros((BLOCK_M, PARTS[part][1]), dtype=tl.float32),)
+        sums += (first_sums(rows, columns, shape, bias, ACROSS),)
     for start in tl.range(first, last, BLOCK_K, warp_specialize=SPECIALIZE):
         # The last step may have fewer than BLOCK_K: zeros add nothing.
         a_values = tl.load(a_tile, mask=in_a[:, None] & (depth[None, :] < K - start), other=0.0)
@@ -117,33 +151,95 @@ def sums_of_tile(
 
 
 @triton.jit
+def bias_of(layer, is_wanted):
+    """The bias of a layer, with whether there is memory and it is wanted; nothing for a product, whose layer is ()."""
+    if len(layer) == 0:
+        return ()
+    return layer[0], is_wanted & (layer[0].to(tl.int64) != 0)
+
+
+@triton.jit
+def finished(sums, layer):
+    """What becomes of sums: a layer, the pointer of its bias and the number of its activation, makes more of them."""
+    if len(layer) == 0:
+        return sums
+    return activated(sums, layer[1])
+
+
+@triton.jit
 def matmul_of_tile(
     corner,
     left,
     right,
     out,
     shape,
+    layer,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SPECIALIZE: tl.constexpr,
+    ACROSS: tl.constexpr,
 ):
-    """Makes one tile of C: `sums_of_tile` over all of K, stored."""
+    """Makes one tile of C: `sums_of_tile` over all of K, and what a layer makes of it, stored."""
     first_row, first_column = corner
     M, N, K = shape
     PARTS: tl.constexpr = powers_of_two(BLOCK_N)
-    sums = sums_of_tile(corner, left, right, shape, 0, K, BLOCK_M, BLOCK_N, BLOCK_K, SPECIALIZE)
+    bias = bias_of(layer, True)
+    sums = sums_of_tile(corner, left, right, shape, 0, K, bias, BLOCK_M, BLOCK_N, BLOCK_K, SPECIALIZE, ACROSS)
     rows = first_row + tl.arange(0, BLOCK_M)
     if SPECIALIZE and len(PARTS) == 1:
         # In two halves, so that the first is being written while the second is rearranged.
-        first, second = sums[0].reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
+        first, second = finished(sums[0], layer).reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         near = first_column + tl.arange(0, BLOCK_N // 2)
         store_part(out, first, rows, near, M, N)
         store_part(out, second, rows, near + BLOCK_N // 2, M, N)
     else:
         for part in tl.static_range(len(PARTS)):
             columns = first_column + PARTS[part][0] + tl.arange(0, PARTS[part][1])
-            store_part(out, sums[part], rows, columns, M, N)
+            store_part(out, finished(sums[part], layer), rows, columns, M, N)
+
+
+@triton.jit
+def matmul_by_tiles(
+    left,
+    right,
+    out,
+    shape,
+    layer,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PERSISTENT: tl.constexpr,
+    ACROSS: tl.constexpr,
+    cluster_size: tl.constexpr,
+):
+    """Makes the tiles of C that are this program's: one, or if PERSISTENT, as many as there are for each program."""
+    M, N, _ = shape
+    if PERSISTENT:
+        # A cluster takes several tiles at once, so programs and rows of tiles are counted in clusters.
+        tiles = tl.cdiv(M, BLOCK_M * cluster_size) * tl.cdiv(N, BLOCK_N)
+        for number in tl.range(tl.program_id(0) // cluster_size, tiles, tl.num_programs(0) // cluster_size):
+            tile_m, tile_n = grouped_tile(number, M, N, BLOCK_M * cluster_size, BLOCK_N, GROUP_M)
+            if cluster_size > 1:
+                tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
+            corner = (tile_m * BLOCK_M, tile_n * BLOCK_N)
+            matmul_of_tile(corner, left, right, out, shape, layer, BLOCK_M, BLOCK_N, BLOCK_K, True, ACROSS)
+    else:
+        if cluster_size > 1:
+            tile_m, tile_n = tl.program_id(0), tl.program_id(1)
+        elif GROUP_M:
+            tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        else:
+            # The grid has the fewer of rows and columns first, so that neighbours share the operand that has
+            # more of the tiles.  Without the divisions of groups a program begins sooner.
+            is_tall = tl.cdiv(M, BLOCK_M) > tl.cdiv(N, BLOCK_N)
+            tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
+            tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
+        corner = (whole_tile(tile_m, M, BLOCK_M), whole_tile(tile_n, N, BLOCK_N))
+        IS_ONE_BLOCK: tl.constexpr = len(powers_of_two(BLOCK_N)) == 1
+        SPECIALIZE: tl.constexpr = not IS_ONE_BLOCK
+        matmul_of_tile(corner, left, right, out, shape, layer, BLOCK_M, BLOCK_N, BLOCK_K, SPECIALIZE, ACROSS)
 
 
 @triton.jit
@@ -175,29 +271,65 @@ def matmul_kernel(
     programs of a cluster have tiles below each other, so that they share B's."""
     left, right, out = (a, stride_am, stride_ak), (b, stride_bk, stride_bn), (c, stride_cm, stride_cn)
     shape = (M, N, K)
-    if PERSISTENT:
-        # A cluster takes several tiles at once, so programs and rows of tiles are counted in clusters.
-        tiles = tl.cdiv(M, BLOCK_M * cluster_size) * tl.cdiv(N, BLOCK_N)
-        for number in tl.range(tl.program_id(0) // cluster_size, tiles, tl.num_programs(0) // cluster_size):
-            tile_m, tile_n = grouped_tile(number, M, N, BLOCK_M * cluster_size, BLOCK_N, GROUP_M)
-            if cluster_size > 1:
-                tile_m = tile_m * cluster_size + tl.program_id(0) % cluster_size
-            corner = (tile_m * BLOCK_M, tile_n * BLOCK_N)
-            matmul_of_tile(corner, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, True)
-    else:
-        if cluster_size > 1:
-            tile_m, tile_n = tl.program_id(0), tl.program_id(1)
-        elif GROUP_M:
-            tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    matmul_by_tiles(
+        left, right, out, shape, (), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, PERSISTENT, False, cluster_size
+    )
+
+
+@triton.jit
+def matmul_by_parts(
+    left,
+    right,
+    out,
+    partial,
+    shape,
+    whole,
+    parts,
+    layer,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    """Makes the tile or the part that is this program's, as `matmul_split_kernel` says."""
+    tl.extra.cuda.gdc_launch_dependents()
+    M, N, K = shape
+    program = tl.program_id(0)
+    is_whole = program < whole
+    share = tl.maximum(program - whole, 0)
+    tile = tl.where(is_whole, program, tl.maximum(whole, 0) + share // parts)
+    part = share % parts
+    # Parts differ by one step at most.  A quotient of products is never negative for all the compiler knows of
+    # the arguments, which TMA requires of an index.
+    steps = tl.cdiv(K, BLOCK_K)
+    first = tl.where(is_whole, 0, part * steps // parts * BLOCK_K)
+    last = tl.where(is_whole, K, tl.minimum(K, (part + 1) * steps // parts * BLOCK_K))
+    tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    a, stride_am, stride_ak = left
+    b, stride_bk, stride_bn = right
+    left = (a + first.to(tl.int64) * stride_ak, stride_am, stride_ak)
+    right = (b + first.to(tl.int64) * stride_bk, stride_bk, stride_bn)
+    corner = (tile_m * BLOCK_M, tile_n * BLOCK_N)
+    bias = bias_of(layer, is_whole)
+    sums = sums_of_tile(
+        corner, left, right, shape, first, last, bias, BLOCK_M, BLOCK_N, BLOCK_K, False, ACROSS
+    )
+    PARTS: tl.constexpr = powers_of_two(BLOCK_N)
+    place = partial + share.to(tl.int64) * (BLOCK_M * BLOCK_N)
+    inner_rows = tl.arange(0, BLOCK_M)
+    rows = tile_m * BLOCK_M + inner_rows
+    for number in tl.static_range(len(PARTS)):
+        inner_columns = PARTS[number][0] + tl.arange(0, PARTS[number][1])
+        columns = tile_n * BLOCK_N + inner_columns
+        if is_whole:
+            store_part(out, finished(sums[number], layer), rows, columns, M, N)
         else:
-            # The grid has the fewer of rows and columns first, so that neighbours share the operand that has
-            # more of the tiles.  Without the divisions of groups a program begins sooner.
-            is_tall = tl.cdiv(M, BLOCK_M) > tl.cdiv(N, BLOCK_N)
-            tile_m = tl.where(is_tall, tl.program_id(1), tl.program_id(0))
-            tile_n = tl.where(is_tall, tl.program_id(0), tl.program_id(1))
-        corner = (whole_tile(tile_m, M, BLOCK_M), whole_tile(tile_n, N, BLOCK_N))
-        IS_ONE_BLOCK: tl.constexpr = len(powers_of_two(BLOCK_N)) == 1
-        matmul_of_tile(corner, left, right, out, shape, BLOCK_M, BLOCK_N, BLOCK_K, not IS_ONE_BLOCK)
+            if ACROSS:
+                places = place + inner_rows[:, None] + inner_columns[None, :] * BLOCK_M
+            else:
+                places = place + inner_rows[:, None] * BLOCK_N + inner_columns[None, :]
+            tl.store(places, sums[number], mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 @triton.jit
@@ -229,38 +361,54 @@ def matmul_split_kernel(
 
     With ACROSS the caller's product is the transpose, Bᵀ·Aᵀ: c and `partial` have its rows, of M elements, and
     `stride_cm` is from one of these to the next.  So 200 rows are tiles of 208, with columns of Aᵀ, not of 256."""
-    tl.extra.cuda.gdc_launch_dependents()
-    program = tl.program_id(0)
-    is_whole = program < whole
-    share = tl.maximum(program - whole, 0)
-    tile = tl.where(is_whole, program, tl.maximum(whole, 0) + share // parts)
-    part = share % parts
-    # Parts differ by one step at most.  A quotient of products is never negative for all the compiler knows of
-    # the arguments, which TMA requires of an index.
-    steps = tl.cdiv(K, BLOCK_K)
-    first = tl.where(is_whole, 0, part * steps // parts * BLOCK_K)
-    last = tl.where(is_whole, K, tl.minimum(K, (part + 1) * steps // parts * BLOCK_K))
-    tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    left = (a + first.to(tl.int64) * stride_ak, stride_am, stride_ak)
-    right = (b + first.to(tl.int64) * stride_bk, stride_bk, stride_bn)
-    corner = (tile_m * BLOCK_M, tile_n * BLOCK_N)
-    sums = sums_of_tile(corner, left, right, (M, N, K), first, last, BLOCK_M, BLOCK_N, BLOCK_K, False)
-    PARTS: tl.constexpr = powers_of_two(BLOCK_N)
+    left, right = (a, stride_am, stride_ak), (b, stride_bk, stride_bn)
     out = (c, 1, stride_cm) if ACROSS else (c, stride_cm, 1)
-    place = partial + share.to(tl.int64) * (BLOCK_M * BLOCK_N)
-    inner_rows = tl.arange(0, BLOCK_M)
-    rows = tile_m * BLOCK_M + inner_rows
-    for number in tl.static_range(len(PARTS)):
-        inner_columns = PARTS[number][0] + tl.arange(0, PARTS[number][1])
-        columns = tile_n * BLOCK_N + inner_columns
-        if is_whole:
-            store_part(out, sums[number], rows, columns, M, N)
-        else:
-            if ACROSS:
-                places = place + inner_rows[:, None] + inner_columns[None, :] * BLOCK_M
-            else:
-                places = place + inner_rows[:, None] * BLOCK_N + inner_columns[None, :]
-            tl.store(places, sums[number], mask=(rows[:, None] < M) & (columns[None, :] < N))
+    shape = (M, N, K)
+    matmul_by_parts(
+        left, right, out, partial, shape, whole, parts, (), BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, ACROSS
+    )
+
+
+@triton.jit
+def sum_of_parts(
+    partial,
+    out,
+    shape,
+    tiles,
+    layer,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    """Adds the parts of a piece of a tile, and stores it; `tiles` has the number of the first that is in parts, of how many,
+    and the size of a tile."""
+    M, N = shape
+    whole, parts, block_m, block_n = tiles
+    across = block_n // COLUMNS
+    pieces = block_m // ROWS * across
+    number = tl.program_id(0) // pieces
+    piece = tl.program_id(0) % pieces
+    if ACROSS:
+        tile_n, tile_m = grouped_tile(whole + number, N, M, block_n, block_m, GROUP_M)
+    else:
+        tile_m, tile_n = grouped_tile(whole + number, M, N, block_m, block_n, GROUP_M)
+    inner_rows = piece // across * ROWS + tl.arange(0, ROWS)
+    inner_columns = piece % across * COLUMNS + tl.arange(0, COLUMNS)
+    rows, columns = tile_m * block_m + inner_rows, tile_n * block_n + inner_columns
+    is_inside = (rows[:, None] < M) & (columns[None, :] < N)
+    size = block_m * block_n
+    places = (
+        partial + number.to(tl.int64) * parts * size + inner_rows[:, None] * block_n + inner_columns[None, :]
+    )
+    tl.extra.cuda.gdc_wait()
+    total = first_sums(rows, columns, shape, bias_of(layer, True), False)
+    for start in range(0, parts, AT_ONCE):
+        for part in tl.static_range(AT_ONCE):
+            total += tl.load(places + part * size, mask=is_inside & (start + part < parts), other=0.0)
+        places += AT_ONCE * size
+    store_part(out, finished(total, layer), rows, columns, M, N)
 
 
 @triton.jit
@@ -285,29 +433,18 @@ def matmul_parts_kernel(
     are numbered as those of the transpose.
 
     It may begin while those that write the parts still run (`launch_pdl`), for it waits for them."""
-    across = block_n // COLUMNS
-    pieces = block_m // ROWS * across
-    number = tl.program_id(0) // pieces
-    piece = tl.program_id(0) % pieces
-    if ACROSS:
-        tile_n, tile_m = grouped_tile(whole + number, N, M, block_n, block_m, GROUP_M)
-    else:
-        tile_m, tile_n = grouped_tile(whole + number, M, N, block_m, block_n, GROUP_M)
-    inner_rows = piece // across * ROWS + tl.arange(0, ROWS)
-    inner_columns = piece % across * COLUMNS + tl.arange(0, COLUMNS)
-    rows, columns = tile_m * block_m + inner_rows, tile_n * block_n + inner_columns
-    is_inside = (rows[:, None] < M) & (columns[None, :] < N)
-    size = block_m * block_n
-    places = (
-        partial + number.to(tl.int64) * parts * size + inner_rows[:, None] * block_n + inner_columns[None, :]
+    sum_of_parts(
+        partial,
+        (c, stride_cm, 1),
+        (M, N),
+        (whole, parts, block_m, block_n),
+        (),
+        ROWS,
+        COLUMNS,
+        AT_ONCE,
+        GROUP_M,
+        ACROSS,
     )
-    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    tl.extra.cuda.gdc_wait()
-    for start in range(0, parts, AT_ONCE):
-        for part in tl.static_range(AT_ONCE):
-            total += tl.load(places + part * size, mask=is_inside & (start + part < parts), other=0.0)
-        places += AT_ONCE * size
-    store_part((c, stride_cm, 1), total, rows, columns, M, N)
 
 
 @triton.jit
@@ -356,59 +493,3 @@ def matmul_persistent_kernel(
         first, second = accumulator.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1).split()
         out.store([row, column], first.to(c.dtype.element_ty))
         out.store([row, column + BLOCK_N // 2], second.to(c.dtype.element_ty))
-
-
-@triton.jit
-def activated(x, ACTIVATION: tl.constexpr):
-    """x, or relu, gelu (by the hyperbolic tangent) or silu of it."""
-    if ACTIVATION == "relu":
-        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    elif ACTIVATION == "gelu":
-        # (1 + tanh u) / 2 is 1 / (1 + e^-2u).
-        u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
-        return x / (1.0 + tl.exp2(-2.8853900817779268 * u))
-    elif ACTIVATION == "silu":
-        return x / (1.0 + tl.exp2(-1.4426950408889634 * x))
-    else:
-        return x
-
-
-@triton.jit
-def linear_kernel(
-    x,
-    w,
-    bias,
-    out,
-    M,
-    N,
-    K,
-    stride_x,
-    stride_w,
-    stride_out,
-    ACTIVATION: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """out = activation(x · wᵀ + bias): x is M×K, w is N×K, out is M×N, all row-major with strides of rows; bias has N
-    elements, and is not read unless HAS_BIAS.  A program makes one tile, without anything in between going
-    through memory."""
-    tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    rows = whole_tile(tile_m, M, BLOCK_M) + tl.arange(0, BLOCK_M)
-    columns = whole_tile(tile_n, N, BLOCK_N) + tl.arange(0, BLOCK_N)
-    depth = tl.arange(0, BLOCK_K)
-    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    # Beyond the edges a tile wraps around, as those of `sums_of_tile` do.
-    x_tile = x + (rows % M).to(tl.int64)[:, None] * stride_x + depth[None, :]
-    w_tile = w + (columns % N).to(tl.int64)[None, :] * stride_w + depth[:, None]
-    for start in range(0, K, BLOCK_K):
-        x_values = tl.load(x_tile, mask=depth[None, :] < K - start, other=0.0)
-        w_values = tl.load(w_tile, mask=depth[:, None] < K - start, other=0.0)
-        accumulator = tl.dot(x_values, w_values, accumulator)
-        x_tile += BLOCK_K
-        w_tile += BLOCK_K
-    if HAS_BIAS:
-        accumulator += tl.load(bias + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
-    store_part((out, stride_out, 1), activated(accumulator, ACTIVATION), rows, columns, M, N)

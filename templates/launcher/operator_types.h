@@ -22,6 +22,7 @@ typedef struct {
     int is_required, is_computed; /* whether a call has to give it; whether its default is an expression, for which None stands */
     Value standard;
     const char *text;
+    const char *const *words;   /* that may be given, and whose number is the scalar's value; NULL where axes of kernels say which */
 } OpScalar;
 
 /* What the expressions of an operator name. */

@@ -82,48 +82,47 @@ ACTIVATIONS = {
 }
 
 
-def _linear(name: str, dtype: str, m: int, n: int, k: int, activation: str, has_bias: bool) -> Case:
+def _linear(name: str, dtype: str, m: int, n: int, k: int, activation: str) -> Case:
     blocks = 64, 64, 32
 
     def make(rng):
         arrays = [rng.normal(size=shape) / 4 for shape in ((m, k), (n, k), (n,))]
-        x, w, bias = (bf16(array) if dtype == "bf16" else array.astype(dtype) for array in arrays)
-        out = poisoned(m, n, dtype=np.float16)
+        a, b, bias = (bf16(array) if dtype == "bf16" else array.astype(dtype) for array in arrays)
+        c = poisoned(m, n, dtype=np.float16)
         return {
-            "x": x,
-            "w": w,
+            "a": a,
+            "b": b,
             "bias": bias,
-            "out": bf16(out) if dtype == "bf16" else out,
+            "c": bf16(c) if dtype == "bf16" else c,
             "M": m,
             "N": n,
             "K": k,
-            "stride_x": k,
-            "stride_w": k,
-            "stride_out": n,
+            "stride_am": k,
+            "stride_ak": 1,
+            "stride_bk": 1,
+            "stride_bn": k,
+            "stride_cm": n,
+            "stride_cn": 1,
+            "activation": [*ACTIVATIONS].index(activation),
         }
 
-    def expect(x, w, bias, **_):
-        total = numbers(x) @ numbers(w).T + (numbers(bias) if has_bias else 0)
-        return {"out": ACTIVATIONS[activation](total)}
-
-    constexprs = {"ACTIVATION": activation, "HAS_BIAS": has_bias, "GROUP_M": 4}
     return Case(
         name,
-        "matmul.py",
+        "linear.py",
         "linear_kernel",
         make,
-        expect,
-        {**constexprs, "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2]},
+        lambda a, b, bias, **_: {"c": ACTIVATIONS[activation](numbers(a) @ numbers(b).T + numbers(bias))},
+        {"BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "GROUP_M": 4},
         grid=(-(-m // blocks[0]) * -(-n // blocks[1]),),
         tolerance=2e-2 if dtype == "bf16" else 4e-3,
     )
 
 
 CASES = [
-    _linear("linear", "float16", 70, 136, 80, "none", True),
-    _linear("linear_relu", "float16", 64, 64, 64, "relu", False),
-    _linear("linear_gelu", "float16", 100, 72, 40, "gelu", True),
-    _linear("linear_silu", "bf16", 5, 200, 136, "silu", True),
+    _linear("linear", "float16", 70, 136, 80, "none"),
+    _linear("linear_relu", "float16", 64, 64, 64, "relu"),
+    _linear("linear_gelu", "float16", 100, 72, 40, "gelu"),
+    _linear("linear_silu", "bf16", 5, 200, 136, "silu"),
     _matmul("matmul_fp16", "float16", 128, 192, 128, (64, 64, 32)),
     _matmul("matmul_bf16", "bf16", 96, 64, 64, (32, 64, 32)),
     _matmul("matmul_tf32", "float32", 64, 128, 96, (64, 64, 32)),

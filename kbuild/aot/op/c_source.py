@@ -101,6 +101,7 @@ def _scalar(scalar: OpScalar) -> dict[str, Any]:
         "computed": int(scalar.computed is not None),
         "standard": standard,
         "text": text,
+        "words": scalar.words,
     }
 
 

@@ -89,9 +89,8 @@ class _OpLoader:
         scalars = tuple(self._scalars(values.get("scalars", {}), scope, tensors))
         if len(self.reader.errors) > before:
             return None
-        scope = replace(
-            scope, scalars={scalar.name: scalar.kind for scalar in scalars}, constants=_constants(self.kernel)
-        )
+        kinds = {scalar.name: scalar.value_kind for scalar in scalars}
+        scope = replace(scope, scalars=kinds, constants=_constants(self.kernel))
         # Before outputs are made, nothing is known of them.
         early = scope.of([tensor.name for tensor in inputs])
         requirements = tuple(self._requirements(values.get("require", {}), early))
@@ -362,8 +361,10 @@ class _OpLoader:
             if not self._check_name(key, name, taken):
                 continue
             if isinstance(value, str):
-                scope = replace(scope, scalars={scalar.name: scalar.kind for scalar in found})
+                scope = replace(scope, scalars={scalar.name: scalar.value_kind for scalar in found})
                 found += self._scalar(key, name, value, scope)
+            elif isinstance(value, tuple):
+                found += self._words(key, name, value)
             elif isinstance(value, float) and not math.isfinite(value):
                 self.reader.error(key, f"expected a finite number, found {described(value)}")
             elif isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -400,6 +401,14 @@ class _OpLoader:
                     key, f"{described(word)} is no plain word", "words are like the values of an axis"
                 )
             yield OpScalar(name, "str", word)
+
+    def _words(self, key: KeyPath, name: str, words: Sequence[str]) -> Iterator[OpScalar]:
+        """The scalar that is one of several words."""
+        wrong = [index for index, word in enumerate(words) if not is_name(word)]
+        for index in wrong:
+            self.reader.error((*key, index), f"{described(words[index])} is no plain word")
+        if words and not wrong:
+            yield OpScalar(name, "str", words[0], words=tuple(words))
 
     def _check_order(self, scalars: Sequence[OpScalar], tensors: Sequence[tuple[str, OpTensor]]) -> None:
         """What has to be given stands before what need not be."""

@@ -56,7 +56,7 @@ class LaunchLoader:
     ) -> None:
         self.reader, self.path, self.kernel, self.kernels = reader, path, kernel, kernels
         self.scope, self.read = scope, read
-        self.defaults = {scalar.name: scalar.default for scalar in scalars}
+        self.defaults = {scalar.name: scalar.value for scalar in scalars}
         self.bound: list[_Bound] = []
 
     def load(self, values: Mapping[str, Any], condition: _Read) -> tuple[OpLaunch, ...]:

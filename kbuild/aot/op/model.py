@@ -57,11 +57,23 @@ class OpScalar:
     """The value where none is given; None if there is none."""
     computed: OpExpression | None = None
     """The expression of that value; None where it is a constant, or has to be given."""
+    words: tuple[str, ...] = ()
+    """The words that may be given, of a list of them; the default is the first."""
 
     @property
     def is_required(self) -> bool:
         """Whether a call has to give it."""
         return self.default is None and self.computed is None
+
+    @property
+    def value_kind(self) -> str:
+        """What its name is in expressions: a word of a list is its number there."""
+        return "int" if self.words else self.kind
+
+    @property
+    def value(self) -> bool | int | float | str | None:
+        """The default as expressions have it."""
+        return 0 if self.words else self.default
 
 
 @dataclass(frozen=True)
@@ -150,7 +162,8 @@ class Op:
     """Tensors that live only during the call, written as `outputs` are."""
     scalars: tuple[OpScalar, ...] = ()
     """Numbers, flags and words with their defaults, as `eps = 1e-5`, or expressions in quotes, as `"D ** -0.5"`;
-    `"int"`, `"float"`, `"bool"` and `"str"` for those that have to be given, and `"'none'"` for a word."""
+    `"int"`, `"float"`, `"bool"` and `"str"` for those that have to be given, and `"'none'"` for a word, or a list
+    of words, the first of which is the default, and whose numbers expressions have."""
     values: tuple[OpValue, ...] = ()
     """Whole numbers computed once for each call, as `parts = "2 if M <= 64 else 1"`, which those after them, workspaces
     and launches name; they follow from what is known of inputs and scalars, and from `num_sms`."""

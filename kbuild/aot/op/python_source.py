@@ -72,7 +72,7 @@ def python_context(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict
 
 def _words(table: OperatorTable, kernels: Sequence[KernelTable]) -> dict[str, list[str]]:
     """The legal values of scalars that are words, by name."""
-    found: dict[str, list[str]] = {}
+    found = {scalar.name: [*scalar.words] for scalar in table.op.scalars if scalar.words}
     for launch in table.launches:
         for option, number in zip(kernels[launch.kernel].options, launch.words):
             if number >= 0:
@@ -205,6 +205,8 @@ def _size_names(table: OperatorTable) -> list[str]:
         if scalar.name in named and not scalar.is_required:
             default = to_python(scalar.computed) if scalar.computed else repr(scalar.default)
             lines.append(f"{scalar.name} = {default} if {scalar.name} is None else {scalar.name}")
+        if scalar.name in named and scalar.words:
+            lines.append(f"{scalar.name} = {scalar.words!r}.index({scalar.name})")
     return lines
 
 

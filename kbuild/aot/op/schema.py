@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from kbuild.aot.manifest.kinds import ListOf, Name, Number, OneOf, Pattern, Scalar, Text
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.aot.manifest.kinds import (
+    ListOf,
+    MistakeReporter,
+    Name,
+    Number,
+    OneOf,
+    Pattern,
+    Scalar,
+    Shape,
+    Text,
+)
+from kbuild.aot.manifest.positions import Path as KeyPath
 from kbuild.aot.manifest.table import Key, Table
 from kbuild.aot.op.model import (
     Op,
@@ -33,8 +47,32 @@ INPUTS = _tensors("inputs = { … }", "inputs")
 OUTPUTS = _tensors("outputs = { … }", "outputs")
 WORKSPACES = _tensors("workspaces = { … }", "workspaces")
 
+
+@dataclass(frozen=True, kw_only=True)
+class _ScalarOrWords(Scalar):
+    """What a scalar is by default, or the words that it may be."""
+
+    _list = ListOf(item=Text(what="a word"), what="a list of words", least=1, unique=True)
+
+    @property
+    def shape(self) -> Shape:
+        return {"anyOf": [super().shape, self._list.shape]}
+
+    @property
+    def words(self) -> str:
+        return f"{super().words}, or a list of words"
+
+    def read(self, value: object, path: KeyPath, note: MistakeReporter) -> Any:
+        reader = self._list if isinstance(value, list) else super()
+        return reader.read(value, path, note)
+
+
 SCALARS = Table(
-    "scalars = { … }", OpScalar, (Key("<scalar>", (Op, "scalars"), Scalar()),), declares=True, spreads=True
+    "scalars = { … }",
+    OpScalar,
+    (Key("<scalar>", (Op, "scalars"), _ScalarOrWords()),),
+    declares=True,
+    spreads=True,
 )
 
 LET = Table("let = { … }", OpValue, (Key("<value>", (Op, "values"), _EXPRESSION),), declares=True)
@@ -53,6 +91,13 @@ CHOOSE = Table(
     "[[kernel.op.choose]]",
     OpChoice,
     (
+        Key(
+            "like",
+            (OpChoice, "rows"),
+            Text(),
+            doc="A kernel before this one, the keys of whose operator's choice of the same number stand for those that "
+            "are not given here; what its expressions name, each operator has itself.",
+        ),
         Key("of", (OpChoice, "rows"), ROW, True, repeated=True, least=1),
         Key("let", (OpChoice, "values"), LET),
         Key("least", (OpChoice, "least"), _EXPRESSION, True),

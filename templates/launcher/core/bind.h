@@ -22,11 +22,42 @@ static uint64_t option_bits(const Option *option, const OpLaunch *launch, int in
     return bits_of_option(option, value, launch->is_number[index], word);
 }
 
+/* Adds a word to a list of them: 'a', 'b' or 'c'. */
+static void list_word(char *list, size_t room, const char *word, int is_first, int is_last)
+{
+    size_t length = strlen(list);
+    snprintf(list + length, room - length, "%s'%s'", is_first ? "" : is_last ? " or " : ", ", word);
+}
+
+static int wrong_word(const OpCall *oc, int number, const char *known, int count)
+{
+    return report(WRONG_VALUE, "%s(): %s is '%.100s', and %s %s expected", oc->op->name, oc->op->scalars[number].name,
+                  oc->frame.texts[number], known, count > 1 ? "are" : "is");
+}
+
+/* The number of the word that a scalar is, of those that may be given; -1 with a report that has them. */
+static int number_word(const OpCall *oc, int number)
+{
+    const char *const *words = oc->op->scalars[number].words;
+    char known[256] = "";
+    int index = 0;
+    while (words[index] && strcmp(words[index], oc->frame.texts[number]))
+        index++;
+    oc->frame.scalars[number].integer = index;
+    if (words[index])
+        return 0;
+    for (int i = 0; i < index; i++)
+        list_word(known, sizeof known, words[i], i == 0, i + 1 == index);
+    return wrong_word(oc, number, known, index);
+}
+
 /* Whether the kernels know the word that a scalar is; -1 with a report that has those they know. */
 static int check_word(const OpCall *oc, int number)
 {
     const char *word = oc->frame.texts[number];
     char known[256] = "";
+    if (oc->op->scalars[number].words)
+        return number_word(oc, number);
     for (int i = 0; i < oc->op->launch_count; i++) {
         const OpLaunch *launch = &oc->op->launches[i];
         const Kernel *kernel = &kernels[launch->kernel];
@@ -34,11 +65,9 @@ static int check_word(const OpCall *oc, int number)
             const Option *option = &kernel->options[k];
             if (launch->words[k] != number || bits_of_option(option, NULL, 0, word))
                 continue;
-            for (int j = 0, length = 0; j < option->count && length < (int)sizeof known; j++)
-                length += snprintf(known + length, sizeof known - (size_t)length, "%s'%s'", !j ? "" : j + 1 < option->count ? ", " : " or ",
-                                   option->values[j].text ? option->values[j].text : "");
-            return report(WRONG_VALUE, "%s(): %s is '%.100s', and %s %s expected", oc->op->name, oc->op->scalars[number].name, word, known,
-                          option->count > 1 ? "are" : "is");
+            for (int j = 0; j < option->count; j++)
+                list_word(known, sizeof known, option->values[j].text ? option->values[j].text : "", j == 0, j + 1 == option->count);
+            return wrong_word(oc, number, known, option->count);
         }
     }
     return 0;

@@ -200,6 +200,23 @@ def test_a_kernel_like_another(project: Path) -> None:
     assert third.matrix == second.matrix and third.configs[0].guards == (Guard("n", "<=", 4),)
 
 
+def test_configurations_for_what_a_kernel_has_not_are_not_taken_from_another(project: Path) -> None:
+    """Neither those for other values of an axis, nor for specialisations of other names."""
+    lines = (
+        '{ BLOCK = 16, when = { dtype = "fp32" } }',
+        '{ BLOCK = 32, when = { dtype = ["fp32", "fp16"], n = "<= 7" } }',
+        '{ BLOCK = 8, when = { specialize = "odd" } }',
+        "{ BLOCK = 64 }",
+    )
+    specialize = 'specialize = [{ name = "odd", n = 1 }, {}]\n'
+    text = LIKE.replace("{ BLOCK = 64 }", ", ".join(lines)) + "specialize = [{}]\n"
+    (project / "kernels.toml").write_text(HEAD + specialize + text)
+    first, second = load(project / "kernels.toml").kernels
+    assert [dict(config.constexprs)["BLOCK"] for config in first.configs] == [16, 32, 8, 64]
+    assert [dict(config.constexprs)["BLOCK"] for config in second.configs] == [32, 64]
+    assert second.configs[0].when.choices == (("dtype", ("fp16",)),)
+
+
 def test_a_mistake_in_what_is_taken_from_another_kernel_is_reported_where_it_is_written(
     project: Path,
 ) -> None:

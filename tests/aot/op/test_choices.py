@@ -73,6 +73,51 @@ def test_a_second_choice_names_what_the_first_has_chosen(folder) -> None:
     assert (values["half"], values["left"]) == (2, 8)
 
 
+LIKE = """
+[[kernel]]
+name = "total"
+like = "sum"
+[kernel.op]
+inputs = { x = "*all" }
+outputs = { made = "" }
+workspaces = { partial = "cdiv(all, BLOCK * STEPS)" }
+launch = [{ bind = { n = "all" } }, { kernel = "sum_partials", bind = { out = "made", count = "cdiv(all, BLOCK * STEPS)" } }]
+let = { shape = "2 * all", rounds = "2" }
+[[kernel.op.choose]]
+like = "sum"
+least = "1000 - step"
+"""
+"""An operator that chooses among the rows of another by a cost of its own, and says itself what they name."""
+
+
+def test_a_choice_like_another_has_its_rows(folder) -> None:
+    op = loaded(folder, with_choice() + LIKE).kernel("total").op
+    assert op is not None
+    known = {"all": 500, "num_sms": 132}
+    for value in op.values:
+        known[value.name] = evaluate(Expression(value.expression.plain, ()), known)
+    assert (known["rows"], known["tiles"], known["_0_least"]) == (128, 16, 723)
+
+
+@pytest.mark.parametrize("name", ["total", "sun", "vector_add"])
+def test_a_choice_can_only_be_like_one_before_it(folder, name: str) -> None:
+    (found,) = mistakes(
+        folder, with_choice() + LIKE, 'like = "sum"\nleast', f'like = "{name}"\nof = [{{ rows = 1 }}]\nleast'
+    )
+    assert f'op.choose[0].like: no operator of "{name}" before this one chooses as often' in found
+
+
+def test_a_mistake_in_a_row_of_another_is_reported_where_it_is_written(folder) -> None:
+    text = with_choice() + LIKE
+    line = text[: text.index("{ rows = 128")].count("\n") + 1
+    found = mistakes(
+        folder, text, 'let = { shape = "2 * all", rounds = "2" }\n', 'let = { shape = "2 * all" }\n'
+    )
+    assert found[0].startswith(
+        f'kernels.toml:{line}: error: kernel "total": op.choose[0].of[0].again: unknown name "rounds"'
+    )
+
+
 MISTAKES = {
     "a last row that may not apply": (
         "again = 1 }",

@@ -1,5 +1,5 @@
-"""The shipped operators `matmul` and `matmul_e4m3` divide tiles along K, or take those of the transpose, where their models say
-that other tiles take longer: so a model has to know which tile a launch takes."""
+"""The shipped operators `matmul`, `matmul_e4m3` and `linear` divide tiles along K, or take those of the transpose, where their
+models say that other tiles take longer: so a model has to know which tile a launch takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild.aot.manifest.expand import Variant, expand_config
+from kbuild.aot.manifest.expand import Variant, expand, expand_config
 from kbuild.aot.manifest.load import load
 from kbuild.aot.manifest.model import Manifest, Value
 from kbuild.compiler.frontend import build_module
@@ -54,8 +54,11 @@ def modelled(manifest: Manifest, name: str, values: dict[str, int]) -> dict[str,
     """What an operator computes for matrices that begin at multiples of 16 bytes."""
     op = manifest.kernel(name).op
     assert op is not None
-    known = dict(values) | {"stride__b__K": values["stride_bk"], "stride__b__N": values["stride_bn"]}
-    known |= {"stride__a__M": values["K"], "stride__a__K": 1, "aligned__a": 1, "aligned__b": 1}
+    known = dict(values) | {"rows": values["M"], "given__bias": 1, "aligned__bias": 1}
+    for left, right, m in (("a", "b", "M"), ("x", "w", "rows")):
+        known |= {f"stride__{right}__K": values["stride_bk"], f"stride__{right}__N": values["stride_bn"]}
+        known |= {f"stride__{left}__{m}": values["K"], f"stride__{left}__K": 1}
+        known |= {f"aligned__{left}": 1, f"aligned__{right}": 1}
     for value in op.values:
         known[value.name] = value_of(value.expression.plain, known, known["num_sms"])
     return known
@@ -69,7 +72,12 @@ def axis_of(manifest: Manifest, name: str, axis: str) -> tuple[Value, ...]:
 @pytest.mark.parametrize("num_sms", [132, 78])
 @pytest.mark.parametrize(
     ("name", "order", "least"),
-    [("matmul", "row_major", 14), ("matmul", "column_major", 20), ("matmul_fp8", "column_major", 14)],
+    [
+        ("matmul", "row_major", 14),
+        ("matmul", "column_major", 20),
+        ("matmul_fp8", "column_major", 14),
+        ("linear", "column_major", 20),
+    ],
 )
 def test_the_model_prices_the_tile_that_is_taken(
     manifest: Manifest, name: str, order: str, least: int, num_sms: int
@@ -92,8 +100,11 @@ def test_the_model_prices_the_tile_that_is_taken(
         is_across, parts, tile = model["across"], model["parts"], (model["m"], model["n"])
         ways.add((is_across, parts > 1))
         if parts > 1:
-            # Their launch says which tile it takes.
-            assert not is_across or tile[0] in axis_of(manifest, f"{name}_across_split", "BLOCK_N"), values
+            # Their launch says which tile it takes; those of a layer without whole tiles are those of a product.
+            split = "matmul_across_split" if name == "linear" else f"{name}_across_split"
+            assert not is_across or tile[0] in axis_of(manifest, split, "BLOCK_N"), values
+            if name == "linear" and not is_across and model["tiles"] > model["last"]:
+                assert tile == (128, 256), values
             continue
         if is_across:
             values |= {"M": n, "N": m, "stride_bk": 1, "stride_bn": k}
@@ -126,6 +137,21 @@ def test_few_rows_are_tiles_of_the_transpose_with_little_beyond_them(
     values = {"M": m, "N": n, "K": k, "num_sms": 132, "stride_bk": strides[0], "stride_bn": strides[1]}
     model = modelled(manifest, "matmul", values)
     assert (model["m"], model["n"]) == tile
+
+
+def test_what_an_operator_launches_is_there_on_each_architecture(manifest: Manifest) -> None:
+    """Its model does not know of which a device is."""
+    built: dict[str, set[str]] = {}
+    for variant in expand(manifest).variants:
+        built.setdefault(variant.kernel, set()).add(variant.arch)
+    lacking = [
+        (kernel.name, launch.kernel)
+        for kernel in manifest.kernels
+        if kernel.op is not None
+        for launch in kernel.op.launches
+        if not built[kernel.name] <= built[launch.kernel]
+    ]
+    assert not lacking
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -41,7 +41,10 @@ VARIANTS = expand(MANIFEST).variants
 FEW = 1 << 16
 """Of larger sizes there would be more programs than can be run in a test."""
 Signature = tuple[tuple[str, str], ...]
-GIVEN = {"matmul_parts": {"M": 1031, "N": 1032, "block_m": 16, "block_n": 64}}
+GIVEN = {
+    kernel: {"M": 1031, "N": 1032, "block_m": 16, "block_n": 64}
+    for kernel in ("matmul_parts", "linear_parts")
+}
 """Arguments for which a kernel has programs, where others leave it none."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from kbuild.aot.manifest import expressions, schema
 from kbuild.aot.manifest.configs.decorated import DecoratedConfigs, DecoratedKernel
 from kbuild.aot.manifest.configs.features import obstacle
-from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, repeated
+from kbuild.aot.manifest.configs.write_out import ExpressionScope, computed, for_axes, repeated
 from kbuild.aot.manifest.descriptors import expanded
 from kbuild.aot.manifest.expand import points
 from kbuild.aot.manifest.functions.kernel_function import KernelFunction
@@ -65,7 +65,11 @@ def load_configs(
             for row in decorated.rows
         ]
         return LoadedConfigs(first, [], tuple(others), decorated)
-    found = [*loader.read(values.get("config") or [(path, {})])]
+    entries = values.get("config") or [(path, {})]
+    if (*path, "config") in reader.writers:
+        legal = {axis.name: axis.values for axis in matrix}
+        entries = [*for_axes(entries, legal | {"specialize": [one.name for one in specializations]})]
+    found = [*loader.read(entries)]
     return LoadedConfigs(tuple(config for _, config in found), [place for place, _ in found], (), decorated)
 
 

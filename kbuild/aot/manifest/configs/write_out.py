@@ -1,9 +1,9 @@
 """Kernels like others, and configurations that stand for several or compute their values, written out as plain
 tables.
 
-A kernel takes the keys that it does not give from the one before it that `like` names.  A list of facts repeats its
-line.  An expression in place of a meta-parameter is computed: an axis of the matrix stands for each of its values,
-and a run-time argument for the largest that `when` lets through.
+A kernel takes the keys that it does not give from the one before it that `like` names, and a choice of an operator those
+of that operator's choice.  A list of facts repeats its line.  An expression in place of a meta-parameter is computed: an
+axis of the matrix stands for each of its values, and a run-time argument for the largest that `when` lets through.
 
     { BLOCK = "next_power_of_2(n)", when = { n = ["<= 256", "<= 1000"] } }
 
@@ -61,10 +61,65 @@ def inherit(reader: ManifestReader) -> None:
                 written_by = reader.writers.get(("kernel", first[like], name), like)
                 reader.writers[(*path, name)] = written_by
             table = {**{name: value for name, value in base.items() if name not in own}, **table}
+        if isinstance(table, Mapping):
+            table = _with_choices(
+                reader, path, table, {name: (at, written[at]) for name, at in first.items()}
+            )
         if isinstance(table, Mapping) and isinstance(name := table.get("name"), str):
             first.setdefault(name, index)
         written.append(table)
     reader.table = {**reader.table, "kernel": written}
+
+
+def _with_choices(
+    reader: ManifestReader, path: KeyPath, table: Entry, before: Mapping[str, tuple[int, Entry]]
+) -> Entry:
+    """The kernel with what the choices of its operator take from those of kernels before it."""
+    choices = _choices(table)
+    if not any(isinstance(choice, Mapping) and "like" in choice for choice in choices):
+        return table
+    made: list[Any] = []
+    for number, choice in enumerate(choices):
+        key = (*path, "op", "choose", number)
+        like = choice.get("like") if isinstance(choice, Mapping) else None
+        if isinstance(like, str):
+            at, other = before.get(like, (0, {}))
+            theirs = [*_choices(other), *[None] * (number + 1)][number]
+            if isinstance(theirs, Mapping):
+                place = ("kernel", at, "op", "choose", number)
+                own = {**theirs, **choice}
+                for where, line in [*reader.lines.items()]:
+                    if where[:5] == place and len(where) > 5 and where[5] not in choice:
+                        reader.lines[(*key, *where[5:])] = line
+                choice = own
+            else:
+                known = [name for name, (_, one) in before.items() if len(_choices(one)) > number]
+                message = f"no operator of {described(like)} before this one chooses as often"
+                reader.error((*key, "like"), message, suggestion(like, known))
+        made.append(choice)
+    return {**table, "op": {**table["op"], "choose": made}}
+
+
+def _choices(table: Entry) -> list[Any]:
+    """The choices of a kernel's operator, as the manifest has them."""
+    op = table.get("op")
+    choices = op.get("choose") if isinstance(op, Mapping) else None
+    return choices if isinstance(choices, list) else []
+
+
+def for_axes(
+    entries: Iterable[tuple[KeyPath, Entry]], legal: Mapping[str, Collection[object]]
+) -> Iterator[tuple[KeyPath, Entry]]:
+    """The entries of another kernel without those for values that the axes of this one do not have; `legal` has them."""
+    for key, entry in entries:
+        given = entry.get("when")
+        when = {**given} if isinstance(given, Mapping) else {}
+        for name, known in legal.items():
+            if name in when:
+                asked = when[name] if isinstance(when[name], list) else [when[name]]
+                when[name] = [value for value in asked if value in known]
+        if all(when[name] != [] for name in legal if name in when):
+            yield key, {**entry, "when": when} if when else entry
 
 
 def repeated(

@@ -35,11 +35,10 @@ static int wrong_word(const OpCall *oc, int number, const char *known, int count
                   oc->frame.texts[number], known, count > 1 ? "are" : "is");
 }
 
-/* The number of the word that a scalar is, of those that may be given; -1 with a report that has them. */
-static int number_word(const OpCall *oc, int number)
+/* The number of the word that a scalar is, of those that may be given; -1 with a report that has them, listed in `known`. */
+static int number_word(const OpCall *oc, int number, char *known, size_t room)
 {
     const char *const *words = oc->op->scalars[number].words;
-    char known[256] = "";
     int index = 0;
     while (words[index] && strcmp(words[index], oc->frame.texts[number]))
         index++;
@@ -47,7 +46,7 @@ static int number_word(const OpCall *oc, int number)
     if (words[index])
         return 0;
     for (int i = 0; i < index; i++)
-        list_word(known, sizeof known, words[i], i == 0, i + 1 == index);
+        list_word(known, room, words[i], i == 0, i + 1 == index);
     return wrong_word(oc, number, known, index);
 }
 
@@ -57,7 +56,7 @@ static int check_word(const OpCall *oc, int number)
     const char *word = oc->frame.texts[number];
     char known[256] = "";
     if (oc->op->scalars[number].words)
-        return number_word(oc, number);
+        return number_word(oc, number, known, sizeof known);
     for (int i = 0; i < oc->op->launch_count; i++) {
         const OpLaunch *launch = &oc->op->launches[i];
         const Kernel *kernel = &kernels[launch->kernel];

@@ -127,7 +127,7 @@ def lower_load(emit: Emitter, op: Load) -> Sequence[str]:
     masks = emit.registers(op.mask) if op.mask is not None else None
     others = emit.registers(op.other) if op.other is not None else None
     count = layout(op.ptr.type).size("register") if isinstance(op.ptr.type, TensorType) else 1
-    if cut and masks is not None and _fits(emit, element, count):
+    if cut and masks is not None and _fits(emit, op.ptr.type, element, width):
         defaults = list(others) if others is not None else [_zero(element)] * count
         return _load_around(emit, op, element, width, masks[:], defaults)
     vectors: dict[int, list[str]] = {}
@@ -168,10 +168,15 @@ def _load_cut(
     return [*found, emit.select(whole, vector[-1], other[-1], kind)]
 
 
-def _fits(emit: Emitter, element: Type, count: int) -> bool:
-    """Whether a thread may hold so many elements at once, and as many again of other loads."""
+def _fits(emit: Emitter, pointers: Type, element: Type, width: int) -> bool:
+    """Whether a thread may hold all elements of a tile at once, and as many again of other loads.  In a tile with rows
+    each vector has an address of its own, and each element a mask."""
+    assert isinstance(pointers, TensorType)
+    count = layout(pointers).size("register")
+    has_rows = sum(size > 1 for size in pointers.shape) > 1
+    others = count + 2 * count // width if has_rows else 0
     room = emit.target.limits.registers_for(32 * emit.num_warps) // 3
-    return count * memory_bits(element) <= 32 * room
+    return count * memory_bits(element) / 32 + others <= room
 
 
 def _load_around(
@@ -196,7 +201,7 @@ def _load_around(
             alone[start] = "true" if known else emit.instruction(f"xor i1 {whole}, true")
             is_cut = emit.instruction(f"or i1 {is_cut}, {emit.all_of([first, alone[start]])}")
     if alone:
-        vectors = _load_pieces(emit, op, element, width, masks, vectors, alone, is_cut)
+        vectors = _load_pieces(emit, op, element, width, masks, other, vectors, alone, is_cut)
     return [one for words in vectors for one in _elements(emit, words, element, width)]
 
 
@@ -206,6 +211,7 @@ def _load_pieces(
     element: Type,
     width: int,
     masks: Sequence[str],
+    other: Sequence[str],
     vectors: list[list[str]],
     alone: dict[int, str],
     is_cut: str,
@@ -218,7 +224,10 @@ def _load_pieces(
     with emit.scope():
         emit.start_block(inside)
         for start, condition in alone.items():
-            loaded = _elements(emit, vectors[start // width], element, width)
+            if len(alone) == 1:  # It has brought the thread here, so none of it is loaded.
+                condition, loaded = "true", [*other[start : start + width]]
+            else:
+                loaded = _elements(emit, vectors[start // width], element, width)
             for place, mask in enumerate(masks[start : start + width - 1]):
                 guard = emit.all_of([mask, condition])
                 loaded[place] = _load_vector(emit, op, element, start + place, guard, [loaded[place]])[0]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import shutil
-import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
-from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
-from tests.aot.op.project import CHOOSE_MANIFEST, COST_MANIFEST, MANIFEST, NORMALISE_MANIFEST, write_kernels
+from tests.aot.op.project import (
+    CHOOSE_MANIFEST,
+    COST_MANIFEST,
+    MANIFEST,
+    NORMALISE_MANIFEST,
+    built,
+    imported,
+    write_kernels,
+)
 
 
 @pytest.fixture
@@ -33,12 +34,7 @@ def project(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("operators")
     write_kernels(root)
     (root / "kernels.toml").write_text(MANIFEST + CHOOSE_MANIFEST + NORMALISE_MANIFEST + COST_MANIFEST)
-    options = BuildOptions(project=root, environment=dict(os.environ), cache=cache_directory(os.environ))
-    result = build(options, Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(root / "site")
-    return root
+    return built(root)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +50,5 @@ def ops(project, driver, tmp_path_factory, request) -> Iterator[ModuleType]:
     name = f"operators_of_{request.module.__name__.rpartition('.')[2]}"
     site = tmp_path_factory.mktemp("site")
     shutil.copytree(project / "site/operators_example", site / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
-        patch.syspath_prepend(str(site))
-        yield importlib.import_module(name)
-    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
-        del sys.modules[module]
+    with imported(name, site, driver) as module:
+        yield module

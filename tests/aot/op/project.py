@@ -1,16 +1,30 @@
-"""The project of the tests: operators over kernels of this repository, and one of its own."""
+"""The project of the tests: operators over kernels of this repository, and one of its own; and how such projects are built
+and imported."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from kbuild.aot.build.progress import Progress
+from kbuild.aot.build.project import BuildOptions, build
+from kbuild.aot.environment import cache_directory
 from kbuild.aot.manifest.load import load_text
 from kbuild.aot.manifest.model import Manifest
+from kbuild.emulator.driver import FakeDriver
 from kbuild.errors import ErrorGroup
 
-KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+ROOT = Path(__file__).resolve().parents[3]
+KERNELS = ROOT / "kernels"
 
 SCALE = '''\
 import triton
@@ -236,3 +250,44 @@ def mistakes(folder: Path, text: str, old: str, new: str) -> list[str]:
     with pytest.raises(ErrorGroup) as caught:
         loaded(folder, text.replace(old, new))
     return [str(error) for error in caught.value.errors()]
+
+
+def built_wheel(folder: Path, *archs: str) -> Path:
+    """The wheel of a project, for the architectures of its manifest or these, with cubins of the user's cache."""
+    options = BuildOptions(
+        project=folder, environment=dict(os.environ), archs=archs, cache=cache_directory(os.environ)
+    )
+    result = build(options, Progress())
+    assert not result.failures and result.wheel is not None
+    return result.wheel
+
+
+def built(folder: Path, *archs: str) -> Path:
+    """The project, built, with the wheel unpacked in `site`."""
+    with zipfile.ZipFile(built_wheel(folder, *archs)) as archive:
+        archive.extractall(folder / "site")
+    return folder
+
+
+@contextmanager
+def imported(name: str, site: Path, driver: FakeDriver) -> Iterator[ModuleType]:
+    """The package of a site over a driver, forgotten afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
+        patch.syspath_prepend(str(site))
+        yield importlib.import_module(name)
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]
+
+
+def shipped_products(package: str, kernels: str) -> str:
+    """The manifest of a package with shipped kernels whose whole names match, for fp16 on sm_90, and one configuration for
+    the whole tiles of the first."""
+    tables = (ROOT / "kernels.toml").read_text().split("[[kernel]]\n")
+    wanted = (f"[[kernel]]\n{each}" for each in tables if re.match(f'name = "{kernels}"\n', each))
+    text = re.sub(r'dtype = \["fp16", "bf16"(, "fp32")?\]', 'dtype = ["fp16"]', "".join(wanted))
+    text = re.sub(r"\[kernel\.tune\]\n.*?(?=\[kernel\.op\])", "", text, flags=re.DOTALL)
+    plain = "config = [{ BLOCK_M = 64, BLOCK_N = 64, num_warps = 4, num_stages = 2 }]"
+    text = re.sub(r"config = \[\n  # sm_80.*?^\]", plain, text, count=1, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r".*(sm_80|fp32\"|bf16).*\n", "", text.replace("*fp32", "*f32")).replace("*f32", "*fp32")
+    return f'schema = 1\n[package]\nname = "{package}"\nversion = "0.1"\narchs = ["sm_90"]\n\n{text}'

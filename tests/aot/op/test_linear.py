@@ -3,11 +3,8 @@ with some of the tiles, in fp16."""
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import sys
-import zipfile
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,15 +12,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
 from kbuild.emulator.driver import FakeDriver
 from kbuild.emulator.driver.devices import Device
-from tests.aot.op.project import mistakes
+from tests.aot.op.project import KERNELS, built, imported, mistakes, shipped_products
 
-ROOT = Path(__file__).resolve().parents[3]
-PACKAGE = '[package]\nname = "linear_example"\nversion = "0.1"\narchs = ["sm_90"]\n'
-PLAIN = "config = [{ BLOCK_M = 64, BLOCK_N = 64, num_warps = 4, num_stages = 2 }]"
 ACTIVATIONS = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
@@ -34,33 +26,18 @@ ACTIVATIONS = {
 
 def manifest() -> str:
     """The kernels of products and layers, with one configuration for whole tiles and a few for those across."""
-    tables = (ROOT / "kernels.toml").read_text().split("[[kernel]]\n")
-    wanted = (
-        f"[[kernel]]\n{each}"
-        for each in tables
-        if re.match('name = "(matmul|linear)(_split|_across|_across_split|_parts|_odd)?"\n', each)
-    )
-    text = re.sub(r'dtype = \["fp16", "bf16"(, "fp32")?\]', 'dtype = ["fp16"]', "".join(wanted))
-    text = re.sub(r"\[kernel\.tune\]\n.*?(?=\[kernel\.op\])", "", text, flags=re.DOTALL)
-    text = re.sub(r"config = \[\n  # sm_80.*?^\]", PLAIN, text, count=1, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r".*(sm_80|fp32\"|bf16).*\n", "", text.replace("*fp32", "*f32")).replace("*f32", "*fp32")
+    text = shipped_products("linear_example", "(matmul|linear)(_split|_across|_across_split|_parts|_odd)?")
     across = r"  \{ (BLOCK_M = 64, BLOCK_N = \d+|BLOCK_N = (?!104)\d+, GROUP_M = 0|BLOCK_M = 256).*cost = \d+, when.*\n"
-    return f"schema = 1\n{PACKAGE}\n{re.sub(across, '', text)}"
+    return re.sub(across, "", text)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """The package, built."""
     folder = tmp_path_factory.mktemp("linear")
-    (folder / "kernels").mkdir()
-    for name in ("matmul", "linear"):
-        (folder / f"kernels/{name}.py").write_bytes((ROOT / f"kernels/{name}.py").read_bytes())
+    shutil.copytree(KERNELS, folder / "kernels")
     (folder / "kernels.toml").write_text(manifest())
-    result = build(BuildOptions(project=folder, environment=dict(os.environ)), Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    return built(folder)
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +51,8 @@ def driver(root) -> Iterator[FakeDriver]:
 
 @pytest.fixture(scope="module")
 def package(root, driver) -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
-        patch.syspath_prepend(str(root / "site"))
-        yield importlib.import_module("linear_example")
-    for module in [module for module in sys.modules if module.partition(".")[0] == "linear_example"]:
-        del sys.modules[module]
+    with imported("linear_example", root / "site", driver) as package:
+        yield package
 
 
 WAYS = {

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
 import shutil
-import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
-from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
-
-ROOT = Path(__file__).parents[3]
+from tests.aot.op.project import ROOT, built, imported
 
 
 def manifest() -> str:
@@ -36,14 +28,7 @@ def root(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
     shutil.copytree(ROOT / "kernels", folder / "kernels")
     (folder / "kernels.toml").write_text(manifest())
-    options = BuildOptions(
-        project=folder, environment=dict(os.environ), archs=("sm_90",), cache=cache_directory(os.environ)
-    )
-    result = build(options, Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    return built(folder, "sm_90")
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +39,8 @@ def driver(root: Path) -> Iterator[FakeDriver]:
 
 @pytest.fixture(scope="module")
 def package(root: Path, driver: FakeDriver) -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
-        patch.syspath_prepend(str(root / "site"))
-        yield importlib.import_module("kbuild_kernels")
-    for module in [module for module in sys.modules if module.partition(".")[0] == "kbuild_kernels"]:
-        del sys.modules[module]
+    with imported("kbuild_kernels", root / "site", driver) as package:
+        yield package
 
 
 KERNELS = {

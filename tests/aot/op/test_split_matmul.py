@@ -3,11 +3,7 @@ one configuration for whole tiles, over the fake driver."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
-import sys
-import zipfile
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,41 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
-from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
 from kbuild.emulator.driver.devices import Device
+from tests.aot.op.project import KERNELS, built, imported, shipped_products
 
-ROOT = Path(__file__).resolve().parents[3]
 RANDOM = np.random.default_rng(11)
-PACKAGE = '[package]\nname = "split_matmul"\nversion = "0.1"\narchs = ["sm_90"]\n'
-PLAIN = "config = [{ BLOCK_M = 64, BLOCK_N = 64, num_warps = 4, num_stages = 2 }]"
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """The package, built."""
     folder = tmp_path_factory.mktemp("split")
-    (folder / "kernels").mkdir()
-    (folder / "kernels/matmul.py").write_bytes((ROOT / "kernels/matmul.py").read_bytes())
-    tables = (ROOT / "kernels.toml").read_text().split("[[kernel]]\n")
-    wanted = [
-        f"[[kernel]]\n{each}"
-        for each in tables
-        if re.match('name = "matmul(_split|_across|_across_split|_parts)?"\n', each)
-    ]
-    text = re.sub(r'dtype = \["fp16", "bf16"(, "fp32")?\]', 'dtype = ["fp16"]', "".join(wanted))
-    text = re.sub(r"\[kernel\.tune\]\n.*?(?=\[kernel\.op\])", "", text, flags=re.DOTALL)
-    text = re.sub(r"config = \[\n  # sm_80.*?^\]", PLAIN, text, count=1, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r".*(sm_80|fp32|bf16).*\n", "", text.replace("*fp32", "*f32")).replace("*f32", "*fp32")
-    (folder / "kernels.toml").write_text(f"schema = 1\n{PACKAGE}\n{text}")
-    options = BuildOptions(project=folder, environment=dict(os.environ), cache=cache_directory(os.environ))
-    result = build(options, Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    shutil.copytree(KERNELS, folder / "kernels")
+    names = "matmul(_split|_across|_across_split|_parts)?"
+    (folder / "kernels.toml").write_text(shipped_products("split_matmul", names))
+    return built(folder)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +40,8 @@ def driver(root) -> Iterator[FakeDriver]:
 @pytest.fixture(scope="module")
 def matmul(root, driver) -> Iterator[Callable[..., Any]]:
     """The operator."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KBUILD_LIBCUDA", str(driver.path))
-        patch.syspath_prepend(str(root / "site"))
-        yield importlib.import_module("split_matmul").matmul
-    for module in [module for module in sys.modules if module.partition(".")[0] == "split_matmul"]:
-        del sys.modules[module]
+    with imported("split_matmul", root / "site", driver) as package:
+        yield package.matmul
 
 
 def product(driver, matmul, m: int, n: int, k: int, is_row_major: bool) -> tuple[np.ndarray, list]:

@@ -82,8 +82,10 @@ def _divide(
     for label in (narrow, wide):
         with emit.scope():
             emit.start_block(label)
-            divide = _narrow if label == narrow else _wide
-            pairs = [divide(emit, kind, a, b) for a, b in zip(dividends, divisors)]
+            pairs = [
+                _narrow(emit, a, b) if label == narrow else _wide(emit, kind, a, b)
+                for a, b in zip(dividends, divisors)
+            ]
             found.append([register for pair in pairs for register in pair])
             emit.branch(after)
     phis = emit.start_block(after)
@@ -94,7 +96,7 @@ def _divide(
     return merged[0::2], merged[1::2]
 
 
-def _narrow(emit: Emitter, kind: str, dividend: str, divisor: str) -> tuple[str, str]:
+def _narrow(emit: Emitter, dividend: str, divisor: str) -> tuple[str, str]:
     a, b = (emit.instruction(f"trunc i64 {register} to i32") for register in (dividend, divisor))
     quotient = emit.instruction(f"udiv i32 {a}, {b}")
     remainder = emit.instruction(f"sub i32 {a}, {emit.instruction(f'mul i32 {quotient}, {b}')}")

@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from kbuild import cli
-from kbuild.aot.build.progress import Progress
-from kbuild.aot.build.project import BuildOptions, build
-from kbuild.aot.environment import cache_directory
 from kbuild.emulator.driver import FakeDriver
+from tests.aot.op.project import built, built_wheel
 from tests.cli.adopting.conftest import STAND_IN
 from tests.cli.adopting.serving.calls import Calls
 from tests.cli.adopting.serving.tensors import torch_over
@@ -54,14 +52,7 @@ def adopted(folder: Path, ops: str, use: str) -> Path:
         patch.setenv("STAND_IN_GPU", "1")
         assert cli.main(["capture", "-q", "--", sys.executable, "use.py"]) == 0
         assert cli.main(["import", "-q", "capture.jsonl"]) == 0
-    options = BuildOptions(
-        project=folder, environment=dict(os.environ), archs=("sm_90",), cache=cache_directory(os.environ)
-    )
-    result = build(options, Progress())
-    assert not result.failures and result.wheel is not None
-    with zipfile.ZipFile(result.wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder
+    return built(folder, "sm_90")
 
 
 @pytest.fixture(scope="session")
@@ -69,12 +60,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the example, built."""
     folder = tmp_path_factory.mktemp("serving") / "adopt"
     shutil.copytree(ROOT / "examples/adopt", folder, ignore=shutil.ignore_patterns("build", "dist"))
-    options = BuildOptions(
-        project=folder, environment=dict(os.environ), archs=("sm_90",), cache=cache_directory(os.environ)
-    )
-    result = build(options, Progress())
-    assert not result.failures and result.wheel is not None
-    shutil.move(result.wheel, folder / "wheel.zip")
+    shutil.move(built_wheel(folder, "sm_90"), folder / "wheel.zip")
     return folder
 
 
